@@ -1,0 +1,58 @@
+// Package ledger defines the record of an audit ledger, the chain that links
+// records, and the files of a ledger directory. It reads; the only writer is
+// the package store beneath it.
+//
+// This comment is the specification. FORMAT.md says the same at length, with a
+// verifier in Python.
+//
+// # Lines
+//
+// A ledger is a sequence of records. A record is one line: a JSON object in
+// the canonical form of package canon, followed by one "\n". There is nothing
+// between lines, before the first or after the last. A line is at most
+// canon.MaxLen bytes long.
+//
+// # Chain
+//
+// Each record carries prev_sha256, the sha256 of the record before it (64
+// zeros in the first record), and its own sha256:
+//
+//	sha256 = hex(SHA-256(prev_sha256 || body))
+//
+// where prev_sha256 is taken as its 64 lower-case ASCII digits and body is the
+// line as stored, without its "\n" and without its sha256 member: the bytes
+// from the opening quote of "sha256" up to and including the comma after its
+// value are cut out. The member ts is in every record and sorts after sha256,
+// so that comma is always there. Nothing is decoded or encoded to hash.
+//
+// # Members
+//
+//	member       type    presence  meaning
+//	ts           int64   always    wall clock, nanoseconds since 1970, as read: it may step back
+//	request_id   string  always    the caller's id; "missing" where absent, "observe" for reads
+//	method       string  always    "tools/call", or "ledger/…" for the ledger's own events
+//	name         string  always    the tool as called
+//	decision     string  always    "allow", "deny", "pending", "void"
+//	outcome      string  always    "committed", "replay", "observed", "error", "not_executed", "intent"
+//	args_digest  string  always    SHA-256 of the canonical arguments, hex
+//	prev_sha256  string  always    the link, 64 lower-case hex digits
+//	sha256       string  always    the record's own hash, 64 lower-case hex digits
+//	seq          int     optional  position in the ledger, 1, 2, 3 … over all segments
+//	intent       string  optional  sha256 of the intent record that this record speaks of
+//	policy       string  optional  SHA-256 of the policy file in force, hex
+//	reason       string  optional  a word of the set in reason.go
+//	rule         string  optional  with reason "argument_rule": which rule, "text.max_len"
+//
+// Members that are not in the table are kept and covered by the hash. A member
+// whose name differs from one of the table only by letter case is refused: two
+// readers could take it for one another.
+//
+// # Decisions
+//
+// "deny" says that nothing was touched. "pending" with outcome "intent" is an
+// intent: a mutation that is about to happen. A later record whose intent
+// member names it, with decision "allow" (the effect is durable) or "void" (it
+// is known not to have happened), closes it; a "pending" record with outcome
+// "error" tells of a failure and leaves it open. An intent that nothing closes
+// is in doubt.
+package ledger
