@@ -1,0 +1,36 @@
+package store
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/auditledger/auditledger/internal/durable"
+)
+
+// checkDirectory refuses a directory on which the promises of this package do
+// not hold, and takes away what others may do in it.
+func (s *Store) checkDirectory(allowNetwork bool) error {
+	kind, err := durable.NetworkFS(s.dir)
+	if err != nil {
+		return err
+	}
+	if err := refuseNetwork(kind, allowNetwork); err != nil {
+		return err
+	}
+	info, err := os.Stat(s.dir)
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode != 0o700 {
+		s.log.Warn("mode of the ledger directory set to 0700", "was", fmt.Sprintf("%#o", mode))
+		return os.Chmod(s.dir, 0o700)
+	}
+	return nil
+}
+
+func refuseNetwork(kind string, allow bool) error {
+	if kind == "" || allow {
+		return nil
+	}
+	return fmt.Errorf("it is on a network file system (%s), where locks between hosts may mean nothing and the chain may fork; use a local disk", kind)
+}
