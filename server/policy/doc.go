@@ -1,0 +1,50 @@
+// Package policy reads a policy file and decides calls of tools by it.
+//
+// This comment is the specification of version 1.
+//
+// # File
+//
+// A policy is one JSON object in a regular file of at most MaxSize bytes:
+//
+//	{
+//	  "version": 1,
+//	  "allow": ["read_ledger", "write_note"],
+//	  "deny": ["rm_rf"],
+//	  "arg_rules": {
+//	    "write_note": {
+//	      "request_id": {"min_len": 8},
+//	      "text": {"max_len": 2000}
+//	    }
+//	  }
+//	}
+//
+//	member     presence  value
+//	version    always    1
+//	allow      optional  names of tools that may be called; absent is empty
+//	deny       optional  names of tools that may not, whatever allow says
+//	arg_rules  optional  tool, argument, then min_len or max_len or both: integers from 0 to MaxLen
+//
+// A file that is not understood as a whole is no policy: Parse returns an error
+// and never part of a policy. It refuses what package canon refuses (what is not
+// JSON, doubled keys however spelt, lone surrogates, bytes that are not UTF-8),
+// a member that is not in the table, at every level, another type or version, an
+// empty name, a name that stands twice in one list, min_len above max_len, and an
+// object of rules with nothing in it, since it looks like a rule and is none.
+//
+// # Decision
+//
+// The first line that fits decides:
+//
+//	the tool is in deny                             denied, tool_not_allowed
+//	the tool is not in allow                        denied, tool_not_allowed
+//	a ruled argument is absent                      denied, argument_rule, "text.required"
+//	a ruled argument is no string                   denied, argument_rule, "text.string"
+//	it has more code points than max_len            denied, argument_rule, "text.max_len"
+//	it has fewer code points than min_len           denied, argument_rule, "text.min_len"
+//	else                                            allowed
+//
+// Names of tools and arguments are compared code point by code point, without
+// folding and without normalisation: what only looks like an allowed name is
+// not allowed. Arguments are taken in the order of their names. Where the
+// arguments are no object, every ruled argument is absent.
+package policy
