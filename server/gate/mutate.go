@@ -42,6 +42,11 @@ func (g *Gate) mutate(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResul
 	if err != nil {
 		return nil, unavailable()
 	}
+	if doubt {
+		// Also where an effect is there to be seen: it may not be durable.
+		return g.answer(ctx, c, ledger.ReasonInDoubt,
+			errors.New("an earlier call with this request_id may or may not have had its effect; it is not run again until somebody has looked (ledgerctl doubt)"))
+	}
 	found, err := g.find(ctx, c.RequestID)
 	switch {
 	case err != nil:
@@ -54,9 +59,6 @@ func (g *Gate) mutate(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResul
 	case found.State == Present:
 		return g.answer(ctx, c, ledger.ReasonRequestIDConflict,
 			errors.New("request_id was used before, for another call; use a new request_id for this one"))
-	case doubt:
-		return g.answer(ctx, c, ledger.ReasonInDoubt,
-			errors.New("an earlier call with this request_id may or may not have had its effect; it is not run again until somebody has looked (ledgerctl doubt)"))
 	}
 	return g.run(ctx, c, t)
 }
