@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,16 +57,9 @@ func (l *flock) Shared(ctx context.Context) error    { return l.take(ctx, unix.L
 func (l *flock) Unlock() error                       { return unix.Flock(int(l.f.Fd()), unix.LOCK_UN) }
 func (l *flock) Close() error                        { return l.f.Close() }
 
-func (l *flock) Holder() string {
-	b := make([]byte, holderSize)
-	n, _ := l.f.ReadAt(b, 0)
-	if s := strings.TrimSpace(string(b[:n])); s != "" {
-		return s
-	}
-	return "another process"
-}
+func (l *flock) Holder() string { return holder(l.f) }
 
-func (l *flock) SetHolder(text string) { l.f.WriteAt(holderText(text), 0) }
+func (l *flock) SetHolder(text string) { setHolder(l.f, text) }
 
 // Self is this process, as SetHolder takes it.
 func Self() string { return fmt.Sprintf("process %d (%s)", os.Getpid(), programName()) }

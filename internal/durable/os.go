@@ -231,9 +231,22 @@ func waitFor(ctx context.Context, block func() error, undo func()) error {
 	}
 }
 
-func holderText(text string) []byte {
-	b := bytes.Repeat([]byte{' '}, holderSize)
-	copy(b[:holderSize-1], text)
-	b[holderSize-1] = '\n'
-	return b
+// holder reads what setHolder wrote.
+func holder(f *os.File) string {
+	var b [holderSize]byte
+	n, _ := f.ReadAt(b[:], 0)
+	if s := string(bytes.TrimSpace(b[:n])); s != "" {
+		return s
+	}
+	return "another process"
+}
+
+// setHolder replaces the text by one write in place, where it is another.
+func setHolder(f *os.File, text string) {
+	var now [holderSize]byte
+	want := append(bytes.Repeat([]byte{' '}, holderSize-1), '\n')
+	copy(want[:holderSize-1], text)
+	if n, _ := f.ReadAt(now[:], 0); !bytes.Equal(now[:n], want) {
+		f.WriteAt(want, 0)
+	}
 }

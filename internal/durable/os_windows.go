@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/windows"
 )
@@ -65,16 +64,9 @@ func (l *rangeLock) TryLockRange(uint64) (func(), bool, error)         { return 
 func (*rangeLock) SoleProcess() bool                                   { return true }
 func (l *rangeLock) Close() error                                      { return l.f.Close() }
 
-func (l *rangeLock) Holder() string {
-	b := make([]byte, holderSize)
-	n, _ := l.f.ReadAt(b, 0)
-	if s := strings.TrimSpace(string(b[:n])); s != "" {
-		return s
-	}
-	return "another process"
-}
+func (l *rangeLock) Holder() string { return holder(l.f) }
 
-func (l *rangeLock) SetHolder(text string) { l.f.WriteAt(holderText(text), 0) }
+func (l *rangeLock) SetHolder(text string) { setHolder(l.f, text) }
 
 // Self is this process, as SetHolder takes it.
 func Self() string { return fmt.Sprintf("process %d", os.Getpid()) }

@@ -162,6 +162,24 @@ func (s *Store) readHead() (ledger.Head, error) {
 	return h, err
 }
 
+// notCut compares head.json, which another process may have written, with the
+// records that are there. An unreadable one counts as absent.
+func (s *Store) notCut() error {
+	var text [headRead]byte
+	n, err := s.headFile.ReadAt(text[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil
+	}
+	var known ledger.Head
+	if known.UnmarshalText(text[:n]) == nil && known.Seq > s.head.Seq {
+		return s.cutOff(known)
+	}
+	return nil
+}
+
+// headRead is more than head.json ever has.
+const headRead = 256
+
 // writeHead notes the head in place. It is not synced, and a failure costs
 // only what it would have told after a crash.
 func (s *Store) writeHead() {
@@ -192,7 +210,7 @@ func (s *Store) locked(ctx context.Context, f func() error) error {
 	if err := s.lock.Exclusive(ctx); err != nil {
 		return err
 	}
-	s.lock.SetHolder(durable.Self())
+	s.lock.SetHolder(self)
 	return errors.Join(f(), s.lock.Unlock())
 }
 
@@ -240,7 +258,7 @@ func (s *Store) commit(ctx context.Context, b *batch) {
 	s.io.Lock()
 	defer s.io.Unlock()
 	if b.err = s.broken; b.err != nil {
-		s.take()
+		s.take(b)
 		return
 	}
 	b.err = s.locked(ctx, func() error {
@@ -250,21 +268,23 @@ func (s *Store) commit(ctx context.Context, b *batch) {
 		if err := s.follow(ctx, ledger.Head{}); err != nil {
 			return err
 		}
-		if known, err := s.readHead(); err == nil && known.Seq > s.head.Seq {
-			return s.stop(s.cutOff(known))
+		if err := s.notCut(); err != nil {
+			return s.stop(err)
 		}
-		s.take()
+		s.take(b)
 		var err error
 		b.heads, err = s.write(b.entries)
 		return err
 	})
-	s.take()
+	s.take(b)
 }
 
-// take ends the open batch: it is being written, or has failed.
-func (s *Store) take() {
+// take ends b for those who would join it: it is being written, or has failed.
+func (s *Store) take(b *batch) {
 	s.mu.Lock()
-	s.cur = nil
+	if s.cur == b {
+		s.cur = nil
+	}
 	s.mu.Unlock()
 }
 
@@ -514,11 +534,14 @@ func (s *Store) Refresh(ctx context.Context) error {
 		return nil
 	}
 	if err == nil {
+		// Not under ctx: a lock that arrives after nobody waits for it would be
+		// given back under the feet of the next batch.
+		ctx := context.WithoutCancel(ctx)
 		err = s.locked(ctx, func() error {
 			if err := s.unchanged(); err != nil {
 				return err
 			}
-			return s.follow(context.WithoutCancel(ctx), ledger.Head{})
+			return s.follow(ctx, ledger.Head{})
 		})
 	}
 	if err != nil {
@@ -553,12 +576,37 @@ func (s *Store) LockRequest(ctx context.Context, requestID string) (unlock func(
 	if err != nil {
 		return nil, err
 	}
-	between, err := s.lock.LockRange(ctx, slot)
-	if err != nil {
-		free()
-		return nil, err
+	type held struct {
+		unlock func()
+		err    error
 	}
-	return func() { between(); free() }, nil
+	got := make(chan held, 1)
+	if between, ok, err := s.lock.TryLockRange(slot); ok || err != nil {
+		got <- held{between, err}
+	} else {
+		go func() {
+			between, err := s.lock.LockRange(context.WithoutCancel(ctx), slot)
+			got <- held{between, err}
+		}()
+	}
+	select {
+	case h := <-got:
+		if h.err != nil {
+			free()
+			return nil, h.err
+		}
+		return func() { h.unlock(); free() }, nil
+	case <-ctx.Done():
+		// The lock is the file's: one that is given back late would be taken
+		// from whoever waits here next. So nobody does before it is back.
+		go func() {
+			if h := <-got; h.err == nil {
+				h.unlock()
+			}
+			free()
+		}()
+		return nil, context.Cause(ctx)
+	}
 }
 
 // TryLockRequest is LockRequest where nobody else holds requestID; else ok is
@@ -600,3 +648,6 @@ func (s *Store) closeFiles() error {
 	}
 	return errors.Join(errs...)
 }
+
+// self is who holds the lock, as others are told.
+var self = durable.Self()

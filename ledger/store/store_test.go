@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -549,6 +550,72 @@ func TestLockRequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlock()
+}
+
+// TestLockGivenUp: a wait that was given up does not, when its lock arrives
+// after all, take it from whoever waited next.
+func TestLockGivenUp(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "l")
+	mine, other := open(t, dir, store.Options{}), open(t, dir, store.Options{})
+	for range 20 {
+		release, err := other.LockRequest(context.Background(), "same")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := &watched{Context: t.Context(), done: make(chan struct{}), asked: make(chan struct{}, 8)}
+		gaveUp := make(chan struct{})
+		go func() {
+			if unlock, err := mine.LockRequest(ctx, "same"); err == nil {
+				t.Error("held what another process holds")
+				unlock()
+			}
+			close(gaveUp)
+		}()
+		<-ctx.asked
+		<-ctx.asked // it waits for the other opening now
+		close(ctx.done)
+		<-gaveUp
+		held := make(chan func())
+		go func() {
+			unlock, err := mine.LockRequest(context.Background(), "same")
+			if err != nil {
+				t.Error(err)
+			}
+			held <- unlock
+		}()
+		release()
+		unlock := <-held
+		for range 100 {
+			if _, free, err := other.TryLockRequest("same"); free || err != nil {
+				t.Fatalf("free while it is held: %v", err)
+			}
+			runtime.Gosched()
+		}
+		unlock()
+	}
+}
+
+// watched is a context that tells when somebody waits for its end.
+type watched struct {
+	context.Context
+	done, asked chan struct{}
+}
+
+func (w *watched) Done() <-chan struct{} {
+	select {
+	case w.asked <- struct{}{}:
+	default:
+	}
+	return w.done
+}
+
+func (w *watched) Err() error {
+	select {
+	case <-w.done:
+		return context.Canceled
+	default:
+		return nil
+	}
 }
 
 // TestIntents follows intents over openings and over another writer's records.
