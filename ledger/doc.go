@@ -42,6 +42,7 @@
 //	policy       string  optional  SHA-256 of the policy file in force, hex
 //	reason       string  optional  a word of the set in reason.go
 //	rule         string  optional  with reason "argument_rule": which rule, "text.max_len"
+//	open         array   optional  of a seal record: the intents that are open before it
 //
 // Members that are not in the table are kept and covered by the hash. A member
 // whose name differs from one of the table only by letter case is refused: two
@@ -55,4 +56,15 @@
 // is known not to have happened), closes it; a "pending" record with outcome
 // "error" tells of a failure and leaves it open. An intent that nothing closes
 // is in doubt.
+//
+// # Segments
+//
+// A ledger directory holds its chain in segments: audit.jsonl grows, and the
+// sealed ones before it are named audit-N.jsonl by the position of their first
+// record in 20 digits, with .zst behind where they are compressed. The chain
+// and the positions go on over the segments. The first record after a seal has
+// the method ledger/seal, the name of the segment before it, and in open the
+// intents that are open there, each an object with args_digest, name, policy,
+// request_id, seq, sha256 and ts of its intent record; its arguments, for
+// args_digest, are {"segment":NAME}.
 package ledger

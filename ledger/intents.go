@@ -3,6 +3,9 @@ package ledger
 import (
 	"maps"
 	"slices"
+	"strconv"
+
+	"github.com/auditledger/auditledger/ledger/canon"
 )
 
 // An OpenIntent is a mutation that was about to happen and of which no later
@@ -17,6 +20,37 @@ type OpenIntent struct {
 	Policy     string
 }
 
+// appendJSON appends o as an element of a seal record's member open.
+func (o OpenIntent) appendJSON(dst []byte) []byte {
+	dst = canon.AppendString(append(dst, `{"args_digest":`...), o.ArgsDigest)
+	dst = canon.AppendString(append(dst, `,"name":`...), o.Name)
+	dst = canon.AppendString(append(dst, `,"policy":`...), o.Policy)
+	dst = canon.AppendString(append(dst, `,"request_id":`...), o.RequestID)
+	dst = strconv.AppendUint(append(dst, `,"seq":`...), o.Seq, 10)
+	dst, _ = o.Sum.AppendText(append(dst, `,"sha256":"`...))
+	dst = strconv.AppendInt(append(dst, `","ts":`...), o.TS, 10)
+	return append(dst, '}')
+}
+
+// openOf reads the member open of a seal record.
+func openOf(line []byte) (all []OpenIntent) {
+	record, err := canon.Parse(line)
+	if err != nil {
+		return nil
+	}
+	list, _ := record.Get("open")
+	for v := range list.Elems() {
+		get := func(key string) canon.Value { m, _ := v.Get(key); return m }
+		sum, ok := ParseHash([]byte(get("sha256").Str()))
+		seq, isSeq := get("seq").Int()
+		if ts, isTS := get("ts").Int(); ok && isSeq && isTS {
+			all = append(all, OpenIntent{Sum: sum, Seq: uint64(seq), TS: ts, RequestID: get("request_id").Str(), Name: get("name").Str(),
+				ArgsDigest: get("args_digest").Str(), Policy: get("policy").Str()})
+		}
+	}
+	return all
+}
+
 // Intents follows the intents of a chain: which are open after the records
 // seen so far. Its memory is bounded by what is open. The zero value is ready;
 // it is not safe for concurrent use.
@@ -28,17 +62,16 @@ type Intents struct {
 // Observe takes the next record of the chain, whose position is seq.
 func (t *Intents) Observe(v *View, seq uint64) {
 	switch {
+	case Is(v.Method, MethodSeal):
+		for _, o := range openOf(v.Line) {
+			t.add(o)
+		}
 	case v.Intent == nil:
 		if !Is(v.Decision, Pending) || !Is(v.Outcome, Intent) {
 			return
 		}
-		if t.open == nil {
-			t.open, t.ids = make(map[Hash]OpenIntent), make(map[string][]Hash)
-		}
-		o := OpenIntent{Sum: v.Sum, Seq: seq, TS: v.TS, RequestID: text(v.RequestID), Name: text(v.Name),
-			ArgsDigest: text(v.ArgsDigest), Policy: text(v.Policy)}
-		t.open[o.Sum] = o
-		t.ids[o.RequestID] = append(t.ids[o.RequestID], o.Sum)
+		t.add(OpenIntent{Sum: v.Sum, Seq: seq, TS: v.TS, RequestID: text(v.RequestID), Name: text(v.Name),
+			ArgsDigest: text(v.ArgsDigest), Policy: text(v.Policy)})
 	case Is(v.Decision, Allow), Is(v.Decision, Void):
 		sum, ok := ParseHash(v.Intent[1 : len(v.Intent)-1])
 		if o, found := t.open[sum]; ok && found {
@@ -49,6 +82,16 @@ func (t *Intents) Observe(v *View, seq uint64) {
 				delete(t.ids, o.RequestID)
 			}
 		}
+	}
+}
+
+func (t *Intents) add(o OpenIntent) {
+	if t.open == nil {
+		t.open, t.ids = make(map[Hash]OpenIntent), make(map[string][]Hash)
+	}
+	if _, known := t.open[o.Sum]; !known {
+		t.open[o.Sum] = o
+		t.ids[o.RequestID] = append(t.ids[o.RequestID], o.Sum)
 	}
 }
 

@@ -45,6 +45,11 @@ type Entry struct {
 	Policy     string
 	Reason     string
 	Rule       string
+
+	// Open is for a seal record: the intents that are open where the segment
+	// before ends, so that a reader of this one knows them. Nil leaves the
+	// member out.
+	Open []OpenIntent
 }
 
 // AppendLine appends the line of e, with its "\n", as record number seq that
@@ -66,6 +71,16 @@ func (e *Entry) AppendLine(dst []byte, seq uint64, ts int64, prev Hash) ([]byte,
 	opt(`,"intent":`, e.Intent)
 	str(`,"method":`, e.Method)
 	str(`,"name":`, Clip(e.Name))
+	if e.Open != nil {
+		dst = append(dst, `,"open":[`...)
+		for i, o := range e.Open {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = o.appendJSON(dst)
+		}
+		dst = append(dst, ']')
+	}
 	str(`,"outcome":`, e.Outcome)
 	opt(`,"policy":`, e.Policy)
 	dst = append(dst, `,"prev_sha256":"`...)

@@ -18,6 +18,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"time"
 )
 
 // FS is a file system. Its methods may be called at once from several
@@ -124,6 +125,8 @@ type Info struct {
 	Links   uint64
 	Mode    fs.FileMode // type and permission bits
 	Foreign bool        // owned by another user
+
+	Modified time.Time // of the content
 }
 
 // Check is the reason why a file must not be used as a file of the ledger.

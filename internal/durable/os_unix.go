@@ -14,7 +14,7 @@ import (
 const openFlags = unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 
 func infoOf(info fs.FileInfo) Info {
-	i := Info{Size: info.Size(), Mode: info.Mode(), Links: 1}
+	i := Info{Size: info.Size(), Mode: info.Mode(), Links: 1, Modified: info.ModTime()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		i.ID = FileID{uint64(st.Dev), uint64(st.Ino)}
 		i.Foreign = int(st.Uid) != os.Geteuid()

@@ -13,7 +13,7 @@ import (
 const openFlags = 0
 
 func infoOf(info fs.FileInfo) Info {
-	return Info{Size: info.Size(), Mode: info.Mode(), Links: 1}
+	return Info{Size: info.Size(), Mode: info.Mode(), Links: 1, Modified: info.ModTime()}
 }
 
 // syncDir has nothing to do: NTFS journals names itself, and a directory

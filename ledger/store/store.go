@@ -22,17 +22,25 @@ type Options struct {
 	Clock func() time.Time // nil for time.Now
 	Log   *slog.Logger     // nil discards
 
+	// SealAt is the size, in bytes, from which on the active segment is sealed
+	// and a new one begun; 0 is DefaultSealAt, less than 0 never.
+	SealAt int64
+
 	// AllowNetworkFS opens a ledger on a network file system. Locks there may
 	// mean nothing, and two hosts may fork the chain.
 	AllowNetworkFS bool
 }
 
+// DefaultSealAt is 256 MiB.
+const DefaultSealAt = 256 << 20
+
 // Store appends to one ledger directory. Its methods may be called at once.
 type Store struct {
-	dir   string
-	fs    durable.FS
-	clock func() time.Time
-	log   *slog.Logger
+	dir    string
+	sealAt int64
+	fs     durable.FS
+	clock  func() time.Time
+	log    *slog.Logger
 
 	mu  sync.Mutex // guards cur
 	cur *batch     // takes entries until its leader takes it
@@ -42,7 +50,10 @@ type Store struct {
 	lock     durable.Lock
 	file     durable.File // the active segment
 	headFile durable.File
-	size     int64 // of the file, up to the last whole record
+	size     int64  // of the file, up to the last whole record
+	first    uint64 // position of the file's first record
+	before   string // the segment before it, "" where there is none
+	opening  bool
 	buf      []byte
 	hash     []byte
 	broken   error // why the writer stopped for good
@@ -68,7 +79,10 @@ type batch struct {
 // repairs what a crash left. It returns an error, and changes nothing that was
 // there, where the chain has a fault.
 func Open(ctx context.Context, dir string, o Options) (_ *Store, err error) {
-	s := &Store{dir: dir, fs: o.FS, clock: o.Clock, log: o.Log}
+	s := &Store{dir: dir, sealAt: o.SealAt, fs: o.FS, clock: o.Clock, log: o.Log}
+	if s.sealAt == 0 {
+		s.sealAt = DefaultSealAt
+	}
 	if s.fs == nil {
 		s.fs = durable.OS
 	}
@@ -113,13 +127,22 @@ func (s *Store) path(name string) string { return filepath.Join(s.dir, name) }
 
 // open reads the directory. The lock is held.
 func (s *Store) open(ctx context.Context) error {
+	s.opening = true
+	defer func() { s.opening = false }()
 	known, knownErr := s.readHead()
-	_, err := s.fs.Lstat(s.path(ledger.ActiveName))
+	if knownErr != nil {
+		s.log.Warn("head.json is unreadable and counts as absent: a cut tail would not be noticed by this start", "error", knownErr)
+	}
+	sealed, err := s.sealed()
+	if err != nil {
+		return err
+	}
+	_, err = s.fs.Lstat(s.path(ledger.ActiveName))
 	absent := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !absent {
 		return err
 	}
-	if absent && known.Seq > 0 {
+	if absent && len(sealed) == 0 && known.Seq > 0 {
 		return fmt.Errorf("%s is missing, and %s knows %d records: restore it, or begin in another directory",
 			ledger.ActiveName, ledger.HeadName, known.Seq)
 	}
@@ -134,16 +157,22 @@ func (s *Store) open(ctx context.Context) error {
 	if err := s.tighten(s.file, ledger.ActiveName); err != nil {
 		return err
 	}
-	if knownErr != nil {
-		s.log.Warn("head.json is unreadable and counts as absent: a cut tail would not be noticed by this start", "error", knownErr)
-	}
 	if s.headFile, err = s.fs.Open(s.path(ledger.HeadName), true); err != nil {
 		return err
 	}
 	if err := s.tighten(s.headFile, ledger.HeadName); err != nil {
 		return err
 	}
+	s.first = 1
+	if len(sealed) > 0 {
+		if err := s.link(ctx, sealed[len(sealed)-1]); err != nil {
+			return err
+		}
+	}
 	if err := s.follow(ctx, known); err != nil {
+		return err
+	}
+	if err := s.begin(); err != nil {
 		return err
 	}
 	s.writeHead()
@@ -262,14 +291,16 @@ func (s *Store) commit(ctx context.Context, b *batch) {
 		return
 	}
 	b.err = s.locked(ctx, func() error {
-		if err := s.unchanged(); err != nil {
+		if err := s.current(ctx); err != nil {
 			return err
 		}
-		if err := s.follow(ctx, ledger.Head{}); err != nil {
-			return err
+		if s.sealAt > 0 && s.size >= s.sealAt {
+			if err := s.seal(); err != nil {
+				return err
+			}
 		}
-		if err := s.notCut(); err != nil {
-			return s.stop(err)
+		if err := s.begin(); err != nil {
+			return err
 		}
 		s.take(b)
 		var err error
@@ -294,23 +325,40 @@ func (s *Store) stop(err error) error {
 	return s.broken
 }
 
-// unchanged compares the open segment with the path and with what was seen of
-// it last.
-func (s *Store) unchanged() error {
+// current makes the open file the active segment and takes in what others
+// appended. It compares the file with the path and with what was seen of it
+// last. The lock is held.
+func (s *Store) current(ctx context.Context) error {
 	mine, err := s.file.Stat()
 	if err != nil {
 		return s.stop(err)
 	}
 	there, err := s.fs.Lstat(s.path(ledger.ActiveName))
 	switch {
-	case err != nil:
-		return s.stop(fmt.Errorf("%s was moved away or cannot be looked at: %w", ledger.ActiveName, err))
-	case there.ID != mine.ID:
-		return s.stop(fmt.Errorf("%s was replaced by another file", ledger.ActiveName))
-	case there.Check() != nil:
-		return s.stop(fmt.Errorf("%s: %w", ledger.ActiveName, there.Check()))
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return s.stop(fmt.Errorf("%s cannot be looked at: %w", ledger.ActiveName, err))
 	case mine.Size < s.size:
 		return s.stop(fmt.Errorf("%s was cut from %d to %d bytes", ledger.ActiveName, s.size, mine.Size))
+	case err != nil || there.ID != mine.ID:
+		if !s.sealedByOther(mine) {
+			return s.stop(fmt.Errorf("%s was moved away or replaced by another file", ledger.ActiveName))
+		}
+		if err := s.follow(ctx, ledger.Head{}); err != nil {
+			return err
+		}
+		if err := s.advance(ctx); err != nil {
+			return err
+		}
+	default:
+		if err := there.Check(); err != nil {
+			return s.stop(fmt.Errorf("%s: %w", ledger.ActiveName, err))
+		}
+		if err := s.follow(ctx, ledger.Head{}); err != nil {
+			return err
+		}
+	}
+	if err := s.notCut(); err != nil {
+		return s.stop(err)
 	}
 	return nil
 }
@@ -367,8 +415,7 @@ func (s *Store) follow(ctx context.Context, known ledger.Head) error {
 	if err != nil {
 		return err
 	}
-	opening := s.broken == nil && s.size == 0 && s.head.Seq == 0
-	if info.Size == s.size && !opening {
+	if info.Size == s.size && !s.opening {
 		return nil
 	}
 	rest, err := s.read(ctx, info.Size, known)
@@ -386,7 +433,7 @@ func (s *Store) follow(ctx context.Context, known ledger.Head) error {
 			return fmt.Errorf("set an unfinished line aside: %w", err)
 		}
 	}
-	return s.recordTorn(opening)
+	return s.recordTorn()
 }
 
 // cutOff is the error where head.json knows more records than there are.
@@ -492,7 +539,7 @@ func (s *Store) setAside(rest []byte) error {
 
 // recordTorn writes the record of each recovery that has none: its copy is
 // named by the record that was to come next, and that has not come yet.
-func (s *Store) recordTorn(opening bool) error {
+func (s *Store) recordTorn() error {
 	names, err := s.fs.ReadDir(s.path(ledger.TornName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -516,7 +563,7 @@ func (s *Store) recordTorn(opening bool) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	s.log.Warn("an unfinished end of the ledger was set aside", "copy", entries[0].Name, "opening", opening)
+	s.log.Warn("an unfinished end of the ledger was set aside", "copy", entries[0].Name)
 	_, err = s.write(entries)
 	return err
 }
@@ -529,21 +576,13 @@ func (s *Store) Refresh(ctx context.Context) error {
 	if s.broken != nil {
 		return s.broken
 	}
-	info, err := s.file.Stat()
-	if err == nil && info.Size == s.size {
-		return nil
+	mine, err := s.file.Stat()
+	if err == nil && mine.Size == s.size {
+		if there, err := s.fs.Lstat(s.path(ledger.ActiveName)); err == nil && there.ID == mine.ID {
+			return nil
+		}
 	}
-	if err == nil {
-		// Not under ctx: a lock that arrives after nobody waits for it would be
-		// given back under the feet of the next batch.
-		ctx := context.WithoutCancel(ctx)
-		err = s.locked(ctx, func() error {
-			if err := s.unchanged(); err != nil {
-				return err
-			}
-			return s.follow(ctx, ledger.Head{})
-		})
-	}
+	err = s.locked(ctx, func() error { return s.current(context.WithoutCancel(ctx)) })
 	if err != nil {
 		return fmt.Errorf("read ledger %s: %w", s.dir, err)
 	}

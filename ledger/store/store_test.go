@@ -88,8 +88,8 @@ func TestCrash(t *testing.T) {
 	ctx := context.Background()
 	// life is appends by one caller, then by three at once, a reopening, and an
 	// unfinished line that is set aside. acked is told of each durable record.
-	life := func(d *crashfs.Disk, acked func(string)) error {
-		s, err := store.Open(ctx, "/l", store.Options{FS: d})
+	life := func(d *crashfs.Disk, sealAt int64, acked func(string)) error {
+		s, err := store.Open(ctx, "/l", store.Options{FS: d, SealAt: sealAt})
 		if err != nil {
 			return err
 		}
@@ -122,54 +122,81 @@ func TestCrash(t *testing.T) {
 		if _, err := f.Append([]byte(`{"args_digest":"e3b0`)); err != nil {
 			return err
 		}
-		if s, err = store.Open(ctx, "/l", store.Options{FS: d}); err != nil {
+		if s, err = store.Open(ctx, "/l", store.Options{FS: d, SealAt: sealAt}); err != nil {
 			return err
 		}
 		return one("last")
 	}
-	whole := crashfs.New()
-	if err := life(whole, func(string) {}); err != nil {
-		t.Fatal(err)
+	for _, sealAt := range []int64{0, 1000} {
+		whole := crashfs.New()
+		if err := life(whole, sealAt, func(string) {}); err != nil {
+			t.Fatal(err)
+		}
+		seals := 0
+		all := check(t, chain(whole))
+		for _, r := range all {
+			if r.Method == ledger.MethodSeal {
+				seals++
+			}
+		}
+		if len(all) != 8+seals || seals > 0 != (sealAt > 0) {
+			t.Fatalf("%d records after a life without a crash, %d of them seals, want 7 and a recovery besides", len(all), seals)
+		}
+		// Batches form as the scheduler has it, so the number of operations varies.
+		for n := 1; n <= whole.Ops()+6; n++ {
+			crashAt(t, n, sealAt, life)
+		}
 	}
-	b, _ := whole.ReadAll("/l/" + ledger.ActiveName)
-	if n := len(check(t, b)); n != 8 {
-		t.Fatalf("%d records after a life without a crash, want 7 and a recovery", n)
+}
+
+// chain is the whole chain on a disk, over its segments.
+func chain(d *crashfs.Disk) []byte {
+	var all []byte
+	names, _ := d.ReadDir("/l")
+	for _, name := range names {
+		if _, _, ok := ledger.ParseSegmentName(name); ok {
+			b, _ := d.ReadAll("/l/" + name)
+			all = append(all, b...)
+		}
 	}
-	// Batches form as the scheduler has it, so the number of operations varies.
-	for n := 1; n <= whole.Ops()+6; n++ {
-		d := crashfs.New()
-		d.CrashAt(n)
-		var mu sync.Mutex
-		var acked []string
-		life(d, func(id string) { mu.Lock(); acked = append(acked, id); mu.Unlock() })
-		for _, torn := range crashfs.All() {
-			t.Run(fmt.Sprintf("%d-%s", n, torn), func(t *testing.T) {
-				after := d.After(torn)
-				for again := range 2 { // the second opening finds nothing to repair
-					s, err := store.Open(ctx, "/l", store.Options{FS: after})
-					if err != nil {
-						t.Fatalf("%v\n%s", err, strings.Join(d.Log(), "\n"))
+	b, _ := d.ReadAll("/l/" + ledger.ActiveName)
+	return append(all, b...)
+}
+
+// crashAt stops a life at operation n, and opens each disk that may be left.
+func crashAt(t *testing.T, n int, sealAt int64, life func(*crashfs.Disk, int64, func(string)) error) {
+	ctx := context.Background()
+	d := crashfs.New()
+	d.CrashAt(n)
+	var mu sync.Mutex
+	var acked []string
+	life(d, sealAt, func(id string) { mu.Lock(); acked = append(acked, id); mu.Unlock() })
+	for _, torn := range crashfs.All() {
+		t.Run(fmt.Sprintf("seal=%d/%d-%s", sealAt, n, torn), func(t *testing.T) {
+			after := d.After(torn)
+			for again := range 2 { // the second opening finds nothing to repair
+				s, err := store.Open(ctx, "/l", store.Options{FS: after, SealAt: sealAt})
+				if err != nil {
+					t.Fatalf("%v\n%s", err, strings.Join(d.Log(), "\n"))
+				}
+				if _, err := s.Append(ctx, entry(fmt.Sprintf("after-%d", again))); err != nil {
+					t.Fatal(err)
+				}
+				s.Close()
+				have := map[string]bool{}
+				for _, r := range check(t, chain(after)) {
+					if r.Method == ledger.MethodCall && have[r.RequestID] {
+						t.Fatalf("%s is there twice", r.RequestID)
 					}
-					if _, err := s.Append(ctx, entry(fmt.Sprintf("after-%d", again))); err != nil {
-						t.Fatal(err)
-					}
-					s.Close()
-					b, _ := after.ReadAll("/l/" + ledger.ActiveName)
-					have := map[string]bool{}
-					for _, r := range check(t, b) {
-						if r.Method == ledger.MethodCall && have[r.RequestID] {
-							t.Fatalf("%s is there twice", r.RequestID)
-						}
-						have[r.RequestID] = true
-					}
-					for _, id := range acked {
-						if !have[id] {
-							t.Fatalf("the acknowledged record %s is lost\n%s", id, strings.Join(d.Log(), "\n"))
-						}
+					have[r.RequestID] = true
+				}
+				for _, id := range acked {
+					if !have[id] {
+						t.Fatalf("the acknowledged record %s is lost\n%s", id, strings.Join(d.Log(), "\n"))
 					}
 				}
-			})
-		}
+			}
+		})
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -44,12 +45,17 @@ type dirSync struct {
 	err  error
 }
 
-// Open opens the directory at path, created with mode 0700 where absent.
+// Open opens the directory at path, created where absent. Its mode becomes 0700.
 // BeforePublish, where it is not nil, is called between the sync of a file and
 // its getting a name: a point at which tests stop the process.
 func Open(fsys durable.FS, path string, beforePublish func()) (*Dir, error) {
 	if _, err := fsys.MkdirAll(path); err != nil {
 		return nil, fmt.Errorf("open effects: %w", err)
+	}
+	if fsys == durable.OS { // one that was there may be open to others
+		if err := os.Chmod(path, 0o700); err != nil {
+			return nil, fmt.Errorf("open effects: %w", err)
+		}
 	}
 	return &Dir{fs: fsys, path: path, hook: beforePublish}, nil
 }
