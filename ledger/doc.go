@@ -10,7 +10,7 @@
 // A ledger is a sequence of records. A record is one line: a JSON object in
 // the canonical form of package canon, followed by one "\n". There is nothing
 // between lines, before the first or after the last. A line is at most
-// canon.MaxLen bytes long.
+// 64 MiB long, and a writer stays far below that.
 //
 // # Chain
 //
