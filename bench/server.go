@@ -27,7 +27,7 @@ type gated struct {
 }
 
 func startServer(bin, dir, policyFile string) *gated {
-	g := &gated{cmd: exec.Command(bin, "--ledger", dir, "--policy", policyFile), wait: map[int]chan json.RawMessage{}}
+	g := &gated{cmd: exec.Command(bin, "--ledger", dir, "--policy", policyFile, "--seal-at", "-1"), wait: map[int]chan json.RawMessage{}}
 	in, err := g.cmd.StdinPipe()
 	check(err)
 	out, err := g.cmd.StdoutPipe()
