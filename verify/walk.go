@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,32 +60,40 @@ func (w *walker) all(ctx context.Context, path string) (*os.File, error) {
 	} else {
 		c.j.files = []*file{{name: filepath.Base(path), path: path, follow: true, limit: -1}}
 	}
-	s := newSource(c.j.files, o)
+	if err := w.read(ctx, c.j.files); err != nil {
+		if active != nil {
+			active.Close()
+		}
+		return nil, err
+	}
+	return active, nil
+}
+
+// read hands out the records of files.
+func (w *walker) read(ctx context.Context, files []*file) error {
+	s := newSource(files, Options{}.withDefaults())
 	defer s.close()
 	var b block
 	var buf []byte
 	for at := -1; s.next(&b, &buf); {
 		if b.file != at {
 			at = b.file
-			w.p.Segment, w.p.Line, w.p.Offset = c.j.files[at].name, 0, 0
+			w.p.Segment, w.p.Line, w.p.Offset = files[at].name, 0, 0
 		}
 		err := ctx.Err()
 		if err == nil {
 			err = w.lines(b.data())
 		}
 		if err == nil && b.err != nil {
-			err = fmt.Errorf("%s: %s", c.j.files[at].name, reason(b.err))
+			err = fmt.Errorf("%s: %s", files[at].name, reason(b.err))
 		}
 		w.p.Offset += b.skipped
 		s.done(&b)
 		if err != nil {
-			if active != nil {
-				active.Close()
-			}
-			return nil, err
+			return err
 		}
 	}
-	return active, nil
+	return nil
 }
 
 // lines hands out the whole lines of data.
@@ -143,22 +152,50 @@ func Follow(ctx context.Context, dir string, f func(Place, *ledger.View) error, 
 			}
 		}
 		if err == nil && there != nil && (mine == nil || !os.SameFile(mine, there)) {
-			next, _, err := openFile(path, false)
-			if err != nil {
+			next, err := w.following(ctx, dir)
+			if err == nil {
+				if h != nil {
+					h.Close()
+				}
+				h = next
+				continue
+			}
+			if !errors.Is(err, os.ErrNotExist) { // else it is being sealed just now
 				return err
 			}
-			if h != nil {
-				h.Close()
-			}
-			h = next
-			w.p.Segment, w.p.Line, w.p.Offset = ledger.ActiveName, 0, 0
-			continue
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
+	}
+}
+
+// following opens the segment after the record that was last handed out: one
+// that was sealed meanwhile, or the active one. What was compressed already is
+// handed out first.
+func (w *walker) following(ctx context.Context, dir string) (*os.File, error) {
+	for {
+		name := ledger.SegmentName(w.p.Seq + 1)
+		h, _, err := openFile(filepath.Join(dir, name), false)
+		if errors.Is(err, os.ErrNotExist) {
+			packed := filepath.Join(dir, name+".zst")
+			if _, err := os.Lstat(packed); err == nil {
+				if err := w.read(ctx, []*file{{name: name + ".zst", path: packed, limit: -1}}); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			name = ledger.ActiveName
+			if h, _, err = openFile(filepath.Join(dir, name), false); err != nil {
+				return nil, err
+			}
+		} else if err != nil {
+			return nil, err
+		}
+		w.p.Segment, w.p.Line, w.p.Offset = name, 0, 0
+		return h, nil
 	}
 }
 
