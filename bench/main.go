@@ -31,11 +31,8 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("bench: ")
 	only := flag.String("only", "append,server,verify", "which parts to run")
-	dir := flag.String("dir", "", "a directory on the disk to measure (default the working directory's)")
+	dir := flag.String("dir", "/var/tmp", "a directory on the disk to measure, which must not be memory")
 	flag.Parse()
-	if *dir == "" {
-		*dir = "."
-	}
 	work, err := os.MkdirTemp(*dir, ".bench-")
 	if err != nil {
 		log.Fatal(err)

@@ -104,6 +104,19 @@ func (g *gated) cpu() time.Duration {
 	return g.cmd.ProcessState.UserTime() + g.cmd.ProcessState.SystemTime()
 }
 
+// newFiles tells what the file system takes for a new file, without any sync:
+// each note is one, and in a crowded part of a disk it can cost a millisecond.
+func (b *bench) newFiles() {
+	const n = 200
+	start := time.Now()
+	for i := range n {
+		f, err := os.OpenFile(filepath.Join(b.dir, fmt.Sprintf("new-%d", i)), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		check(err)
+		check(f.Close())
+	}
+	note("a new file costs %.0f µs here", time.Since(start).Seconds()*1e6/n)
+}
+
 func (b *bench) server() {
 	fmt.Println("gated-mcp over stdio")
 	bin := b.build("gated-mcp")
@@ -140,6 +153,7 @@ func (b *bench) server() {
 		return time.Since(start)
 	}
 	b.diskSyncs(100)
+	b.newFiles()
 	one(100)
 	const rounds, each = 7, 200
 	var over, ratio, p50s, syncs []float64
