@@ -9,6 +9,9 @@ CLIENT := cmd/gated-mcp/testdata/client
 CLIENT_READY := $(CLIENT)/node_modules/.package-lock.json
 
 STATICCHECK := bin/tools/staticcheck
+
+# S3 servers for the tests and the demo, from the module under tools: one that locks, one that pretends to.
+S3_SERVERS := bin/tools/s3demo bin/tools/s3pretender
 SCRIPTS := .ci/run $(shell find . -name node_modules -prune -o -name '*.sh' -print)
 
 .PHONY: build demo test client lint lint-go lint-mod lint-sh race crash fuzz bench clean help
@@ -16,10 +19,10 @@ SCRIPTS := .ci/run $(shell find . -name node_modules -prune -o -name '*.sh' -pri
 build: ## bin/gated-mcp and bin/ledgerctl
 	go build -trimpath -o bin/ ./cmd/gated-mcp ./cmd/ledgerctl
 
-demo: build ## the main job on real input, told step by step
+demo: build bin/tools/s3demo ## the main job on real input, told step by step
 	go run ./internal/demo -bin bin
 
-test: build client ## everything, under the race detector; brings the client's packages where node is
+test: build client $(S3_SERVERS) ## everything, under the race detector; brings the client's packages where node is
 	go test -race ./...
 
 client:
@@ -38,6 +41,7 @@ lint: lint-go lint-mod lint-sh ## format, vet, staticcheck, other platforms, tid
 lint-go: $(STATICCHECK)
 	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not gofmt-ed:" $$unformatted >&2; exit 1; }
 	go vet ./...
+	go -C tools vet ./cmd/...
 	$(STATICCHECK) ./...
 	GOOS=darwin CGO_ENABLED=0 go build ./...
 	GOOS=windows CGO_ENABLED=0 go build ./...
@@ -56,8 +60,11 @@ lint-sh:
 $(STATICCHECK): tools/go.mod tools/go.sum
 	go -C tools build -trimpath -o ../$@ honnef.co/go/tools/cmd/staticcheck
 
+bin/tools/s3%: tools/cmd/s3%/main.go tools/go.mod tools/go.sum
+	go -C tools build -trimpath -ldflags='-s -w' -o ../$@ ./cmd/s3$*
+
 race: ## the concurrent rooms, race detector on, never cached
-	go test -race -count=1 ./internal/durable/... ./ledger/store/... ./server/... ./cmd/gated-mcp/...
+	go test -race -count=1 ./internal/durable/... ./ledger/store/... ./server/... ./cmd/gated-mcp/... ./anchor/...
 
 crash: ## the crash tests at full weight: CRASH_KILLS=200 kills of a real server
 	CRASH_KILLS=$(CRASH_KILLS) go test -count=1 -timeout 30m -run Crash ./ledger/store/... ./server/... ./cmd/gated-mcp

@@ -1,6 +1,6 @@
 // Command s3demo is an S3 server with Object Lock, for the tests and the demo:
-// versitygw over a directory. It listens on the loopback interface, makes no
-// bucket, and keeps what it is given under -dir:
+// versitygw over a directory. It listens on the loopback interface, makes the
+// bucket that -bucket names, and keeps what it is given under -dir:
 //
 //	DIR/data  the objects, each a file, its lock in extended attributes
 //	DIR/ver   versions that are not current: without it nothing is locked
@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -23,6 +24,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/versity/versitygw/backend/meta"
 	"github.com/versity/versitygw/backend/posix"
 	"github.com/versity/versitygw/embedgw"
@@ -33,6 +37,7 @@ func main() {
 	dir := flag.String("dir", "", "`directory` for data and versions, made where absent (required)")
 	access := flag.String("access", "demo", "access key")
 	secret := flag.String("secret", "demo-secret", "secret key")
+	bucket := flag.String("bucket", "", "`name` of a bucket with Object Lock, made where absent")
 	stdin := flag.Bool("stdin", false, "end when standard input ends")
 	flag.Parse()
 	if *dir == "" || flag.NArg() > 0 {
@@ -47,13 +52,19 @@ func main() {
 			stop()
 		}()
 	}
-	if err := run(ctx, *listen, *dir, *access, *secret); err != nil && ctx.Err() == nil {
+	failed := make(chan error, 1)
+	go func() { failed <- run(ctx, *listen, *dir, *access, *secret, *bucket) }()
+	// Every answered put is in the file system: there is nothing to wait for,
+	// least of all idle connections.
+	select {
+	case <-ctx.Done():
+	case err := <-failed:
 		fmt.Fprintf(os.Stderr, "s3demo: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, listen, dir, access, secret string) error {
+func run(ctx context.Context, listen, dir, access, secret, bucket string) error {
 	data, versions := filepath.Join(dir, "data"), filepath.Join(dir, "ver")
 	for _, d := range []string{data, versions} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
@@ -68,12 +79,18 @@ func run(ctx context.Context, listen, dir, access, secret string) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w; it needs a file system with extended attributes", dir, err)
 	}
-	go announce(ctx, address)
-	return embedgw.RunVersityGW(ctx, store, &embedgw.Config{
+	ctx, stop := context.WithCancelCause(ctx)
+	go func() {
+		if err := announce(ctx, "http://"+address, access, secret, bucket); err != nil {
+			stop(err)
+		}
+	}()
+	err = embedgw.RunVersityGW(ctx, store, &embedgw.Config{
 		RootUserAccess: access, RootUserSecret: secret, Ports: []string{address},
 		MaxConnections: 1024, MaxRequests: 512, MultipartMaxParts: 10000,
 		Quiet: true, KeepAlive: true, HealthPath: "/healthz",
 	})
+	return errors.Join(context.Cause(ctx), err)
 }
 
 // free is listen with a port that was free a moment ago: the gateway takes no
@@ -91,17 +108,31 @@ func free(listen string) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// announce prints the line once the server answers.
-func announce(ctx context.Context, address string) {
-	for ctx.Err() == nil {
-		if resp, err := http.Get("http://" + address + "/healthz"); err == nil {
+// announce makes the bucket and prints the line once the server answers.
+func announce(ctx context.Context, address, access, secret, bucket string) error {
+	for {
+		resp, err := http.Get(address + "/healthz")
+		if err == nil {
 			resp.Body.Close()
-			fmt.Printf("ready http://%s\n", address)
-			return
+			break
 		}
 		select {
 		case <-ctx.Done():
+			return ctx.Err()
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+	if bucket != "" {
+		client := s3.New(s3.Options{BaseEndpoint: &address, UsePathStyle: true, Region: "us-east-1",
+			Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{AccessKeyID: access, SecretAccessKey: secret}, nil
+			})})
+		_, err := client.CreateBucket(ctx, &s3.CreateBucketInput{Bucket: &bucket, ObjectLockEnabledForBucket: aws.Bool(true)})
+		var mine *types.BucketAlreadyOwnedByYou
+		if err != nil && !errors.As(err, &mine) {
+			return fmt.Errorf("make the bucket %s: %w", bucket, err)
+		}
+	}
+	fmt.Printf("ready %s\n", address)
+	return nil
 }
