@@ -94,7 +94,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	defer end()
 	done := make(chan error, 1)
 	go func() {
-		done <- s.mcp.Run(inner, &mcp.IOTransport{Reader: f.Reader(), Writer: f.Writer(), MaxLineLength: -1})
+		done <- s.mcp.Run(inner, transport{&mcp.IOTransport{Reader: f.Reader(), Writer: f.Writer(), MaxLineLength: -1}, s.gate})
 	}()
 	err := f.Run(ctx)
 	if inside := <-done; err == nil && inside != nil {

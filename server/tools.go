@@ -62,7 +62,10 @@ func AddMutation[In, Out any](s *Server, t *mcp.Tool, m Mutation[In, Out]) error
 }
 
 func add[In, Out any](s *Server, t *mcp.Tool, g gate.Tool) error {
-	fail := func(err error) error { return fmt.Errorf("tool %q: %w", t.Name, err) }
+	fail := func(err error) error { return fmt.Errorf("tool %+q: %w", t.Name, err) }
+	if !properName(t.Name) {
+		return fail(errors.New("a name is 1 to 128 of the characters a-z, A-Z, 0-9, dot, dash and underscore"))
+	}
 	tool := *t
 	var err error
 	if tool.InputSchema == nil {
@@ -107,6 +110,20 @@ func add[In, Out any](s *Server, t *mcp.Tool, g gate.Tool) error {
 		s.mcp.AddTool(&tool, s.gate.Handle)
 		return nil
 	}()
+}
+
+// properName reports whether name is one that MCP has for tools: none of its
+// characters can be taken for another, or be invisible.
+func properName(name string) bool {
+	if name == "" || len(name) > 128 {
+		return false
+	}
+	for _, c := range []byte(name) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '_' && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return true
 }
 
 // decode reads canonical arguments that were validated.

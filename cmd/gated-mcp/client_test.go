@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -28,15 +27,7 @@ const clientPolicy = `{
 // the ledger afterwards without any code of ours. "make test" brings the client; AUDITLEDGER_REQUIRE=node forbids skipping.
 func TestOfficialClient(t *testing.T) {
 	node, script := requireClient(t)
-
-	server := filepath.Join(t.TempDir(), "gated-mcp")
-	if runtime.GOOS == "windows" {
-		server += ".exe"
-	}
-	if out, err := exec.Command("go", "build", "-o", server, ".").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-
+	server := program(t, "gated-mcp")
 	for _, c := range []struct{ era, protocol string }{
 		{"legacy", "2025-11-25"},
 		{"auto", "2026-07-28"},

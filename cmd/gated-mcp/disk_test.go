@@ -30,8 +30,8 @@ func (p *place) world(t *testing.T) []string {
 			return err
 		}
 		content := fmt.Sprint(info.ModTime().UnixNano())
-		if path == p.audit() && info.Mode().IsRegular() {
-			content = digest(string(read(t, path)))
+		if text, err := os.ReadFile(path); path == p.audit() && err == nil {
+			content = digest(string(text))
 		}
 		all = append(all, fmt.Sprint(path, " ", info.Mode(), " ", info.Size(), " ", content))
 		return nil

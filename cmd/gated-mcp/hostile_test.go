@@ -74,7 +74,7 @@ func TestHostileMessages(t *testing.T) {
 		return exchange{name: fmt.Sprintf("tool %.20q", name), send: []string{callLine("1", name, note("req-0001", "x"))},
 			answers: []string{"1 -32602 tool_not_allowed"}, told: []string{name + " req-0001 deny/not_executed tool_not_allowed"}}
 	}
-	p.exchanges(t, s, []exchange{
+	said := p.exchanges(t, s, []exchange{
 		{name: "broken line, ping, call", // B058
 			send:    []string{`{"jsonrpc":"2.0","id":1,"method":`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`, callLine("3", "write_note", note("req-broken", "x"))},
 			answers: []string{"null -32700", "2 ok", "3 committed"}, told: []string{"write_note req-broken allow/committed"}},
@@ -120,9 +120,11 @@ func TestHostileMessages(t *testing.T) {
 			send:    []string{callLine("1", "write_note", `{"request_id":"req-twice","text":"a","\u0074ext":"b"}`)},
 			answers: []string{"1 -32602 invalid_arguments"}, told: []string{"write_note missing deny/not_executed invalid_arguments"}},
 		{name: "misspelt argument", // B095
-			send:    []string{callLine("1", "write_note", `{"request_id":"req-typo","textt":"x"}`), callLine("2", "write_note", `{"request_id":"req-more","text":"x","path":"/"}`)},
-			answers: []string{"1 failed", "2 failed"},
-			told:    []string{"write_note req-typo deny/not_executed invalid_arguments", "write_note req-more deny/not_executed invalid_arguments"}},
+			send:    []string{callLine("1", "write_note", `{"request_id":"req-typo","textt":"x"}`)},
+			answers: []string{"1 failed"}, told: []string{"write_note req-typo deny/not_executed invalid_arguments"}},
+		{name: "argument too many",
+			send:    []string{callLine("1", "write_note", `{"request_id":"req-more","text":"x","path":"/"}`)},
+			answers: []string{"1 failed"}, told: []string{"write_note req-more deny/not_executed invalid_arguments"}},
 		{name: "arguments of a wrong type", // B098
 			send:    []string{callLine("1", "write_note", `{"request_id":"req-type","text":7}`)},
 			answers: []string{"1 failed"}, told: []string{"write_note req-type deny/not_executed invalid_arguments"}},
@@ -130,10 +132,11 @@ func TestHostileMessages(t *testing.T) {
 			send:    []string{callLine("1", "write_note", `{"request_id":"req-miss"}`)},
 			answers: []string{"1 failed"}, told: []string{"write_note req-miss deny/not_executed invalid_arguments"}},
 		{name: "no arguments at all",
-			send: []string{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write_note","_meta":` + meta + `}}`,
-				`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"write_note","arguments":null,"_meta":` + meta + `}}`},
-			answers: []string{"1 -32602 argument_rule", "2 -32602"},
-			told:    []string{"write_note missing deny/not_executed argument_rule request_id.required", "write_note missing deny/not_executed invalid_request"}},
+			send:    []string{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write_note","_meta":` + meta + `}}`},
+			answers: []string{"1 -32602 argument_rule"}, told: []string{"write_note missing deny/not_executed argument_rule request_id.required"}},
+		{name: "null for arguments",
+			send:    []string{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write_note","arguments":null,"_meta":` + meta + `}}`},
+			answers: []string{"1 -32602"}, told: []string{"write_note missing deny/not_executed invalid_request"}},
 		{name: "other methods with a tool's name", // B066
 			send:    []string{`{"jsonrpc":"2.0","id":1,"method":"rm_rf","params":{"_meta":` + meta + `}}`, `{"jsonrpc":"2.0","id":2,"method":"tools/Call","params":{"name":"rm_rf","_meta":` + meta + `}}`},
 			answers: []string{"1 -32601", "2 -32601"}},
@@ -144,6 +147,11 @@ func TestHostileMessages(t *testing.T) {
 			send: []string{`{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}`}},
 	})
 	s.close()
+	for _, a := range said {
+		if a.kind() == "failed" && !strings.Contains(a.text(), "the tool takes request_id (string, required), text (string, required)") {
+			t.Errorf("a refusal does not say what the tool takes: %s", a.text())
+		}
+	}
 	if got := string(read(t, target)); got != "keep me" {
 		t.Errorf("the target holds %q", got)
 	}
@@ -172,17 +180,24 @@ func TestProtocolVersions(t *testing.T) { // B063
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":%q,"io.modelcontextprotocol/clientCapabilities":{}}}}`,
 			id, method, version)
 	}
+	refused := []string{"write_note req-0001 deny/not_executed invalid_request"}
 	p := newPlace(t)
 	s := p.start(t, nil)
 	p.exchanges(t, s, []exchange{
-		{name: "served", send: []string{request("1", "server/discover", "2026-07-28"), request("2", "tools/list", "2026-07-28")}, answers: []string{"1 ok", "2 ok"}},
-		{name: "not served", send: []string{request("1", "server/discover", "1999-01-01"), request("2", "tools/list", "2099-01-01"), request("3", "tools/list", "nonsense")},
-			answers: []string{"1 -32022", "2 -32022", "3 -32022"}},
-		{name: "call in a version that is not served",
-			send:    []string{strings.Replace(callLine("1", "write_note", note("req-0001", "x")), "2026-07-28", "1999-01-01", 1)},
-			answers: []string{"1 -32022"}},
 		{name: "before any handshake", send: []string{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write_note","arguments":` + note("req-0001", "x") + `}}`},
-			answers: []string{"1 -32600"}},
+			answers: []string{"1 -32600"}, told: refused},
+		{name: "served", send: []string{request("1", "server/discover", "2026-07-28"), request("2", "tools/list", "2026-07-28")}, answers: []string{"1 ok", "2 ok"}},
+		{name: "not served", send: []string{request("1", "tools/list", "1999-01-01"), request("2", "tools/list", "2099-01-01"), request("3", "server/discover", "nonsense")},
+			answers: []string{"1 -32022", "2 -32022", "3 -32022"}},
+		{name: "discovery in a version that has none", send: []string{request("1", "server/discover", "2025-11-25")}, answers: []string{"1 -32601"}},
+		{name: "call in a version before the first", send: []string{strings.Replace(callLine("1", "write_note", note("req-0001", "x")), "2026-07-28", "1999-01-01", 1)},
+			answers: []string{"1 -32022"}, told: refused},
+		{name: "call in a version after the last", send: []string{strings.Replace(callLine("1", "write_note", note("req-0001", "x")), "2026-07-28", "2099-01-01", 1)},
+			answers: []string{"1 -32022"}, told: refused},
+		{name: "call without capabilities",
+			send: []string{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write_note","arguments":` + note("req-0001", "x") +
+				`,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`},
+			answers: []string{"1 -32602"}, told: refused},
 	})
 	a := s.wait(s.ask("7", request("7", "server/discover", "2026-07-28")))
 	for _, part := range []string{`"2026-07-28"`, `"2025-11-25"`, `"resultType":"complete"`, `"cacheScope":"private"`} {
@@ -347,7 +362,7 @@ func TestEndlessLine(t *testing.T) { // B093
 		t.Errorf("a line that the end cut off is answered %.300s", a.raw)
 	}
 	s.exit(0)
-	if got, want := told(p.check(t, nil), 0), []string{"missing deny/not_executed invalid_request"}; len(got) != 1 || strings.TrimSpace(got[0]) != want[0] {
+	if got, want := told(p.check(t, nil), 0), []string{" missing deny/not_executed invalid_request"}; !slices.Equal(got, want) {
 		t.Errorf("the ledger tells %q, want %q", got, want)
 	}
 }
@@ -374,7 +389,7 @@ func TestLargeMessages(t *testing.T) { // B094
 	s := p.start(t, nil)
 	var calls []done
 	total := 0
-	for i, size := range []int{70 << 10, 2 << 20, 2 << 20, 2 << 20} {
+	for i, size := range []int{70 << 10, 2 << 20, 512 << 10} {
 		id := fmt.Sprintf("req-%04d", i)
 		d := done{tool: "write_note", id: id, args: note(id, strings.Repeat("x", size))}
 		d.answer = s.call(d.tool, d.args)
@@ -429,7 +444,7 @@ func TestSecretsStayOut(t *testing.T) { // B053
 		{name: "batch", send: []string{`[` + callLine("1", "write_note", good) + `]`}, answers: []string{"null -32600"},
 			told: []string{"write_note req-0001 deny/not_executed invalid_request"}},
 		{name: "too long", send: []string{callLine("1", "write_note", note("req-0003", strings.Repeat(secret, 200)))}, answers: []string{"null -32600"},
-			told: []string{"write_note missing deny/not_executed invalid_request"}},
+			told: []string{" missing deny/not_executed invalid_request"}}, // the name was not reached
 		{name: "other parameters", send: []string{`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":{"` + secret + `":1},"_meta":` + meta + `}}`}, answers: []string{"1 -32602"}},
 		{name: "no method", send: []string{`{"jsonrpc":"2.0","id":1,"method":"` + secret + `","params":{"_meta":` + meta + `}}`}, answers: []string{"1 -32601"}},
 	})
@@ -452,14 +467,32 @@ func TestSecretsStayOut(t *testing.T) { // B053
 func TestCancelled(t *testing.T) { // B042, B081, B082
 	p := newPlace(t)
 	s := p.start(t, nil).ready()
-	const calls = 40
-	for i := range calls {
-		s.send(callLine(fmt.Sprint(i), "write_note", note(fmt.Sprintf("req-%04d", i), "x")),
-			fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, i))
+	const calls = 60
+	call := func(i int) string {
+		return callLine(fmt.Sprint(i), "write_note", note(fmt.Sprintf("req-%04d", i), "x"))
+	}
+	cancel := func(i int) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, i)
+	}
+	answered := map[string]string{}
+	for i := range 20 { // before it began
+		s.send(call(i), cancel(i))
+	}
+	var begun, ended []string
+	for i := 20; i < 40; i++ { // while it runs, or before
+		begun, ended = append(begun, call(i)), append(ended, cancel(i))
+	}
+	s.send(begun...)
+	s.send(ended...)
+	for i := 40; i < calls; i++ { // after it ended
+		id := fmt.Sprint(i)
+		if answered[id] = s.wait(s.ask(id, call(i))).kind(); answered[id] != "committed" {
+			t.Errorf("call %d is answered %q", i, answered[id])
+		}
+		s.send(cancel(i))
 	}
 	s.stdin.Close()
 	<-s.ended
-	answered := map[string]string{}
 	for len(s.strays) > 0 {
 		a := <-s.strays
 		answered[a.id] = a.kind()

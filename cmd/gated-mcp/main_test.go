@@ -25,22 +25,28 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(built)
+		// A program with the race detector waits for a second at its end.
+		os.Setenv("GORACE", "atexit_sleep_ms=10 "+os.Getenv("GORACE"))
 		return m.Run()
 	}())
 }
 
-// build builds both programs once, with the race detector where the tests have it.
-var build = sync.OnceValue(func() error {
-	args := []string{"build"}
-	if raced() {
-		args = append(args, "-race")
-	}
-	out, err := exec.Command("go", append(args, "-o", built+string(filepath.Separator), ".", "../ledgerctl")...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return nil
-})
+// builds builds each program once, with the race detector where the tests have it.
+var builds = map[string]func() error{"gated-mcp": build("."), "ledgerctl": build("../ledgerctl")}
+
+func build(pkg string) func() error {
+	return sync.OnceValue(func() error {
+		args := []string{"build"}
+		if raced() {
+			args = append(args, "-race")
+		}
+		out, err := exec.Command("go", append(args, "-o", built+string(filepath.Separator), pkg)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("go build: %w\n%s", err, out)
+		}
+		return nil
+	})
+}
 
 // raced reports whether the race detector is on.
 func raced() bool {
@@ -56,7 +62,7 @@ func raced() bool {
 // program is the path of a built program.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	if err := build(); err != nil {
+	if err := builds[name](); err != nil {
 		t.Fatal(err)
 	}
 	if runtime.GOOS == "windows" {

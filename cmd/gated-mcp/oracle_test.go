@@ -40,7 +40,7 @@ type record struct {
 
 // String is what a record says of a call: "write_note req-0001 allow/committed recovered".
 func (r record) String() string {
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s/%s %s", r.Name, r.RequestID, r.Decision, r.Outcome, strings.TrimSpace(r.Reason+" "+r.Rule)))
+	return strings.TrimRight(fmt.Sprintf("%s %s %s/%s %s", r.Name, r.RequestID, r.Decision, r.Outcome, strings.TrimSpace(r.Reason+" "+r.Rule)), " ")
 }
 
 var ownSum = regexp.MustCompile(`"sha256":"[0-9a-f]{64}",`)

@@ -109,7 +109,7 @@ var badPolicies = map[string]string{
 	"rule of another type": `{"version":1,"allow":["write_note"],"arg_rules":{"write_note":{"text":{"max_len":"3"}}}}`,
 	"list of another type": `{"version":1,"allow":"write_note"}`,
 	"null":                 `{"version":1,"allow":null}`,
-	"version 2":            `{"version":2,"allow":["write_note"]}`,
+	"unknown version":      `{"version":99,"allow":["write_note"]}`,
 	"no version":           `{"allow":["write_note"]}`,
 	"doubled member":       `{"version":1,"allow":["read_ledger"],"allow":["write_note","rm_rf"]}`,
 	"doubled by escape":    `{"version":1,"allow":["read_ledger"],"\u0061llow":["rm_rf"]}`,
