@@ -117,6 +117,36 @@ func (b *bench) newFiles() {
 	note("a new file costs %.0f µs here", time.Since(start).Seconds()*1e6/n)
 }
 
+// bareNotes is what the disk alone takes for the files of notes: n of them, by
+// so many writers at once, each written, synced and renamed, and its directory
+// synced. It is the limit for notes of which nothing is recorded.
+func (b *bench) bareNotes(writers, n int) time.Duration {
+	dir, err := os.MkdirTemp(b.dir, "bare")
+	check(err)
+	start := time.Now()
+	var wg sync.WaitGroup
+	for w := range writers {
+		wg.Go(func() {
+			for i := range n / writers {
+				name := filepath.Join(dir, fmt.Sprintf("%d-%d", w, i))
+				f, err := os.OpenFile(name+".tmp", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+				check(err)
+				_, err = f.WriteString(`{"request_id":"req-00000001","text":"a note of usual length, as agents write them"}`)
+				check(err)
+				check(f.Sync())
+				check(f.Close())
+				check(os.Rename(name+".tmp", name))
+				d, err := os.Open(dir)
+				check(err)
+				check(d.Sync())
+				check(d.Close())
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(start)
+}
+
 func (b *bench) server() {
 	fmt.Println("gated-mcp over stdio")
 	bin := b.build("gated-mcp")
@@ -156,7 +186,7 @@ func (b *bench) server() {
 	b.newFiles()
 	one(100)
 	const rounds, each = 7, 200
-	var over, ratio, p50s, syncs []float64
+	var over, ratio, p50s, syncs, bareOne, bareMany, ofBare []float64
 	for range rounds {
 		sync := quantile(b.diskSyncs(each), 0.5).Seconds() * 1000
 		calls := one(each)
@@ -164,11 +194,16 @@ func (b *bench) server() {
 		p50 := quantile(calls, 0.5).Seconds() * 1000
 		together := 32 * 60 / many(32, 60).Seconds()
 		p50s, syncs = append(p50s, p50), append(syncs, sync)
+		bare := 32 * 20 / b.bareNotes(32, 32*20).Seconds()
+		bareOne, bareMany = append(bareOne, 100/b.bareNotes(1, 100).Seconds()), append(bareMany, bare)
+		ofBare = append(ofBare, together/bare)
 		over, ratio = append(over, (p50-0.3)/sync), append(ratio, together/alone)
 	}
 	note("write_note p50 %.2f ms; one sync p50 %.3f ms (medians of %d rounds)", median(p50s), median(syncs), rounds)
 	b.figure("(write_note p50 - 0.3 ms) / one sync", median(over), false, 3.5, "")
 	b.figure("32 callers in flight / one", median(ratio), true, 8, "")
+	note("the files of notes alone, with no server: %.0f/s by one writer, %.0f/s by 32; write_note by 32 callers is %.2f of that",
+		median(bareOne), median(bareMany), median(ofBare))
 	calls := g.next
 	g.stop()
 	note("processor time per call: %.0f µs", g.cpu().Seconds()*1e6/float64(calls))

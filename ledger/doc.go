@@ -43,6 +43,7 @@
 //	reason       string  optional  a word of the set in reason.go
 //	rule         string  optional  with reason "argument_rule": which rule, "text.max_len"
 //	open         array   optional  of a seal record: the intents that are open before it
+//	targets      array   optional  what was seen of the call's targets, before and after: see below
 //
 // Members that are not in the table are kept and covered by the hash. A member
 // whose name differs from one of the table only by letter case is refused: two
@@ -56,6 +57,24 @@
 // is known not to have happened), closes it; a "pending" record with outcome
 // "error" tells of a failure and leaves it open. An intent that nothing closes
 // is in doubt.
+//
+// # Targets
+//
+// Where the policy names arguments of a tool that are paths, the records of its
+// calls say in targets what stood there, one element for each path:
+//
+//	argument   the name of the argument
+//	path       its value; absent where it is none, or too long
+//	before     what stood there when the call came in
+//	after      what stood there when this record was about to be written; absent in an intent
+//	unchanged  true, false, or null where that cannot be told; absent in an intent
+//
+// before and after are objects with state ("exists", "absent", "unknown", or
+// "not_looked_at" by a rule or limit), reason where it is not plain success, and
+// where it exists type ("file", "dir", "link", "pipe", "socket", "device",
+// "other"), mtime_ns, of a file size and sha256, of a link link or link_b64, of a
+// directory entries and sha256, and unhashed where sha256 or link is wanting.
+// Package verify/snapshot specifies them.
 //
 // # Segments
 //

@@ -46,6 +46,10 @@ type Entry struct {
 	Reason     string
 	Rule       string
 
+	// Targets is what was seen of the targets of the call, a canonical JSON
+	// array (see package verify/snapshot). Nil leaves the member out.
+	Targets []byte
+
 	// Open is for a seal record: the intents that are open where the segment
 	// before ends, so that a reader of this one knows them. Nil leaves the
 	// member out.
@@ -93,6 +97,9 @@ func (e *Entry) AppendLine(dst []byte, seq uint64, ts int64, prev Hash) ([]byte,
 	dst = strconv.AppendUint(dst, seq, 10)
 	dst = append(dst, ',')
 	cut := len(dst)
+	if e.Targets != nil {
+		dst = append(append(append(dst, `"targets":`...), e.Targets...), ',')
+	}
 	dst = append(dst, `"ts":`...)
 	dst = strconv.AppendInt(dst, ts, 10)
 	dst = append(dst, '}')
@@ -307,15 +314,20 @@ func memberOf(key []byte) member {
 	return 0
 }
 
+// foldsToMember reports whether key is a member of the table but for letter
+// case.
 func foldsToMember(key []byte) bool {
-	for _, name := range memberNames {
+	for _, name := range tableNames {
 		// A folding may change the length: U+017F folds to s.
-		if len(key) >= len(name) && len(key) <= 3*len(name) && strings.EqualFold(string(key), name) {
+		if len(key) >= len(name) && len(key) <= 3*len(name) && string(key) != name && strings.EqualFold(string(key), name) {
 			return true
 		}
 	}
 	return false
 }
+
+// tableNames is every member of the table, those that a View does not read too.
+var tableNames = append(memberNames[:len(memberNames):len(memberNames)], "open", "targets")
 
 // set stores one member and reports whether it has its type.
 func (v *View) set(which member, m canon.Member) bool {

@@ -132,6 +132,8 @@ func TestParseRefuses(t *testing.T) {
 		strings.Replace(good, `"seq":7`, `"seq":-7`, 1):                                  ErrMalformed,
 		strings.Replace(good, `"name":"write_note"`, `"name":null`, 1):                   ErrMalformed,
 		strings.Replace(good, `"name":"write_note",`, ``, 1):                             ErrMalformed,
+		strings.Replace(good, `{"args`, `{"Open":[],"args`, 1):                           ErrMalformed,
+		strings.Replace(good, `{"args`, `{"Targets":[],"args`, 1):                        ErrMalformed,
 		strings.Replace(good, `{"args`, `{"Outcome":"x","args`, 1):                       ErrMalformed,
 		strings.Replace(good, `}`, `,"tſ":1}`, 1):                                        ErrMalformed,
 		strings.Replace(good, `"sha256":"`, `"sha256":"A`, 1):                            ErrMalformed,

@@ -273,7 +273,7 @@ func newWorkbench(t *testing.T) *workbench {
 		t.Skip("ledgerctl is not in PATH: the tests are not run by TestMain")
 	}
 	dir := t.TempDir()
-	w := &workbench{t: t, dir: dir, env: []string{"LEDGER_DIR=" + filepath.Join(dir, "ledger"), "POLICY_PATH=" + filepath.Join(dir, "policy.json")}}
+	w := &workbench{t: t, dir: dir, env: []string{"GORACE=atexit_sleep_ms=0", "LEDGER_DIR=" + filepath.Join(dir, "ledger"), "POLICY_PATH=" + filepath.Join(dir, "policy.json")}}
 	w.write("policy.json", `{"version":1,"allow":["read_ledger","write_note"],"deny":["rm_rf"]}`)
 	return w
 }

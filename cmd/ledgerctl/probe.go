@@ -351,7 +351,7 @@ func (r *probeReport) untouched(ctx context.Context, targets []string, before io
 	case counts.Of[snapshot.KindUnknown] > 0:
 		r.unknown(name, "%s: %s", first.Path, first.Reason)
 	default:
-		r.say(name, true, "%d entries are as before", counts.Same)
+		r.say(name, true, "all as before; looked at: %d", counts.Same)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -136,7 +137,7 @@ func transitionText(t harness.Transition) string {
 	if t.Detail != "" {
 		text += "  " + ledger.Escape(t.Detail)
 	}
-	return text
+	return strings.TrimRight(text, " ")
 }
 
 func writeRunText(out io.Writer, t *harness.Transcript) error {

@@ -82,7 +82,7 @@ func run(ctx context.Context, bin string) (failed int, err error) {
 	}()
 	d.ledger = filepath.Join(d.dir, "ledger")
 	d.target, d.crashMark = filepath.Join(d.dir, "target.txt"), filepath.Join(d.dir, "crash-marker")
-	for _, step := range []func() error{d.list, d.write, d.retry, d.conflict, d.deny, d.crash, d.recover, d.verify, d.edited, d.cut, d.anchor, d.anchorFinds} {
+	for _, step := range []func() error{d.list, d.write, d.retry, d.conflict, d.deny, d.crash, d.recover, d.probe, d.plan, d.verify, d.edited, d.cut, d.anchor, d.anchorFinds} {
 		if err := step(); err != nil {
 			return d.failed, fmt.Errorf("step %d: %w", d.step, err)
 		}

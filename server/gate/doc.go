@@ -16,6 +16,19 @@
 //     call that may have had its effect, in doubt. Else its intent is made
 //     durable, and only then its effect, and then its outcome is recorded.
 //
+// Where the policy names arguments that are paths (policy version 2, targets),
+// what stands at them is looked at when the call comes in, and for a mutation
+// again under the lock of its id, and once more when a record of the call is
+// about to be written. The record holds both looks, of denials too; an intent
+// holds the first. They are bounded: 2 s for each look of a call, 64 MiB of files
+// and 10,000 entries for each of at most 16 targets; what is past that is
+// recorded as not looked at, with the reason. They never decide.
+//
+// A call that the MCP SDK answers by itself, since it was cancelled before it
+// began or for what it asked of the protocol, never comes here; the server has
+// it recorded all the same, by Unreached, and the edge by Refused what was no
+// valid request.
+//
 // Where a record cannot be written, nothing is touched and the call is
 // answered with -32603; a denial is answered as a denial all the same. Where
 // only the outcome of an effect could not be written, the caller gets the true

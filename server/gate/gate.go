@@ -45,7 +45,8 @@ type Call struct {
 	Value     canon.Value
 	Digest    ledger.Hash // SHA-256 of Args
 
-	policy ledger.Hash // the one that decided
+	policy  ledger.Hash // the one that decided
+	targets *targets    // nil where the policy names none
 }
 
 // Read runs a tool that changes nothing and returns its result as JSON.
@@ -184,7 +185,7 @@ func (g *Gate) append(ctx context.Context, e ledger.Entry) (ledger.Head, error) 
 // entry is the record of c with a decision and an outcome.
 func (c *Call) entry(decision, outcome, reason string) ledger.Entry {
 	return ledger.Entry{RequestID: c.RequestID, Method: ledger.MethodCall, Name: c.Name, Decision: decision, Outcome: outcome,
-		ArgsDigest: c.Digest.String(), Policy: c.policy.String(), Reason: reason}
+		ArgsDigest: c.Digest.String(), Policy: c.policy.String(), Reason: reason, Targets: c.targets.member(outcome != ledger.Intent)}
 }
 
 type callKey struct{}
@@ -252,16 +253,33 @@ func (g *Gate) Handle(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallT
 // admit reads a call and decides it. The error is the answer of a refusal,
 // which is recorded then.
 func (g *Gate) admit(ctx context.Context, name string, raw json.RawMessage) (*Call, error) {
+	c, err := readCall(name, raw)
+	if err != nil {
+		c.policy = g.Policy().Digest()
+		return nil, g.refuse(ctx, c, ledger.ReasonInvalidArguments, "", "arguments: "+err.Error())
+	}
+	c.targets = targetsOf(g.Policy(), c)
+	c.targets.look()
+	if err := g.decide(ctx, c); err != nil {
+		return nil, err
+	}
+	if t := g.tools[name]; t.Mutation == nil {
+		c.RequestID = ledger.ObserveRequestID
+	}
+	return c, nil
+}
+
+// readCall reads the arguments of a call. Those that are not canonical JSON, and
+// that two readers could therefore read differently, are named by their bytes.
+func readCall(name string, raw json.RawMessage) (*Call, error) {
 	c := &Call{Name: name, RequestID: ledger.MissingRequestID}
 	if len(raw) == 0 {
 		raw = json.RawMessage("{}")
 	}
 	value, err := canon.Parse(raw)
 	if err != nil {
-		// Two readers could disagree on these arguments, so they are only
-		// named by their bytes.
-		c.Digest, c.policy = ledger.Digest(raw), g.Policy().Digest()
-		return nil, g.refuse(ctx, c, ledger.ReasonInvalidArguments, "", "arguments: "+err.Error())
+		c.Digest = ledger.Digest(raw)
+		return c, err
 	}
 	c.Value, c.Args = value, value.Append(nil)
 	c.Digest = ledger.Digest(c.Args)
@@ -269,12 +287,6 @@ func (g *Gate) admit(ctx context.Context, name string, raw json.RawMessage) (*Ca
 		if c.RequestID = string(id.Append(nil)); id.Kind() == canon.String {
 			c.RequestID = id.Str()
 		}
-	}
-	if err := g.decide(ctx, c); err != nil {
-		return nil, err
-	}
-	if t := g.tools[name]; t.Mutation == nil {
-		c.RequestID = ledger.ObserveRequestID
 	}
 	return c, nil
 }
@@ -310,6 +322,27 @@ func (g *Gate) refuse(ctx context.Context, c *Call, reason, rule, detail string)
 func (g *Gate) Refused(ctx context.Context, tool, requestID string, digest ledger.Hash) {
 	c := &Call{Name: tool, RequestID: requestID, Digest: digest, policy: g.Policy().Digest()}
 	g.append(ctx, c.entry(ledger.Deny, ledger.NotExecuted, ledger.ReasonInvalidRequest))
+}
+
+// Unreached records a call that the server answered with an error before the
+// gate had a say, because it was cancelled by then or for what it asked of the
+// protocol.
+func (g *Gate) Unreached(ctx context.Context, tool string, args json.RawMessage, cancelled bool) {
+	c, _ := readCall(tool, args)
+	c.policy = g.Policy().Digest()
+	e := c.entry(ledger.Deny, ledger.NotExecuted, ledger.ReasonInvalidRequest)
+	if cancelled {
+		e = c.entry(ledger.Void, ledger.NotExecuted, ledger.ReasonCancelled)
+	}
+	g.append(ctx, e)
+}
+
+// Answered reports whether err, as an answer to a call, is of the gate: the call
+// is recorded then.
+func Answered(err error) bool {
+	e, ok := errors.AsType[*jsonrpc.Error](err)
+	var d answerData
+	return ok && json.Unmarshal(e.Data, &d) == nil && d.Reason != ""
 }
 
 // answerData is the data member of an error.

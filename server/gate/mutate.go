@@ -38,6 +38,7 @@ func (g *Gate) mutate(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResul
 		return nil, unavailable()
 	}
 
+	c.targets.look() // again: another call with this id may have ended meanwhile
 	doubt, err := g.settle(ctx, c.RequestID)
 	if err != nil {
 		return nil, unavailable()

@@ -37,6 +37,9 @@ func (p *Policy) Check(tools []string) []string {
 	for _, name := range p.ruled() {
 		match("arg_rules", name)
 	}
+	for _, name := range p.TargetTools() {
+		match("targets", name)
+	}
 	for _, name := range allow {
 		if p.deny[name] {
 			warn("allow: %s is in deny too; deny wins", quote(name))

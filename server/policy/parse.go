@@ -29,6 +29,8 @@ const (
 type Policy struct {
 	allow, deny map[string]bool
 	rules       map[string][]argument // by tool; sorted by argument
+	targets     map[string][]string   // by tool: arguments that are paths, sorted
+	targetRoot  string
 	digest      ledger.Hash
 }
 
@@ -111,25 +113,35 @@ func Parse(text []byte) (*Policy, error) {
 		return nil, fmt.Errorf("the file holds %s where a policy is an object", kind(root))
 	}
 	// The version first: the members of another one may be others.
-	if err := version(root); err != nil {
+	v, err := version(root)
+	if err != nil {
 		return nil, err
 	}
 	p := &Policy{rules: map[string][]argument{}, digest: ledger.Digest(text)}
-	for key, v := range root.Members() {
-		switch key {
-		case "version":
-		case "allow":
-			p.allow, err = names(key, v)
-		case "deny":
-			p.deny, err = names(key, v)
-		case "arg_rules":
-			err = p.parseRules(v)
+	for key, m := range root.Members() {
+		switch {
+		case key == "version":
+		case key == "allow":
+			p.allow, err = names(key, m, "tool")
+		case key == "deny":
+			p.deny, err = names(key, m, "tool")
+		case key == "arg_rules":
+			err = p.parseRules(m)
+		case key == "targets" && v == 2:
+			err = p.parseTargets(m)
+		case key == "target_root" && v == 2:
+			err = p.parseTargetRoot(m)
+		case v == 2:
+			err = unknown("", key, "a version 2 policy has version, allow, deny, arg_rules, targets and target_root")
 		default:
 			err = unknown("", key, "a version 1 policy has version, allow, deny and arg_rules")
 		}
 		if err != nil {
 			return nil, err
 		}
+	}
+	if p.targetRoot != "" && len(p.targets) == 0 {
+		return nil, errors.New("target_root: there are no targets that it could bound; name them in targets or remove it")
 	}
 	return p, nil
 }
@@ -150,26 +162,26 @@ func malformed(text []byte, err error) error {
 	return fmt.Errorf("line %d, byte %d: %s", line, column, what)
 }
 
-func version(root canon.Value) error {
-	const known = "this program knows version 1"
+func version(root canon.Value) (int64, error) {
+	const known = "this program knows versions 1 and 2"
 	v, ok := root.Get("version")
 	if !ok {
-		return fmt.Errorf("version: missing; %s", known)
+		return 0, fmt.Errorf("version: missing; %s", known)
 	}
 	n, ok := v.Int()
 	switch {
 	case v.Kind() != canon.Number:
-		return fmt.Errorf("version: %s where a number must stand; %s", kind(v), known)
-	case !ok || n != 1:
-		return fmt.Errorf("version: %s is not a known version; %s", clip(string(v.Append(nil))), known)
+		return 0, fmt.Errorf("version: %s where a number must stand; %s", kind(v), known)
+	case !ok || n != 1 && n != 2:
+		return 0, fmt.Errorf("version: %s is not a known version; %s", clip(string(v.Append(nil))), known)
 	}
-	return nil
+	return n, nil
 }
 
-// names reads allow or deny.
-func names(at string, v canon.Value) (map[string]bool, error) {
+// names reads a list of names of tools or arguments.
+func names(at string, v canon.Value, what string) (map[string]bool, error) {
 	if v.Kind() != canon.Array {
-		return nil, fmt.Errorf("%s: %s where a list of names of tools must stand", at, kind(v))
+		return nil, fmt.Errorf("%s: %s where a list of names of %ss must stand", at, kind(v), what)
 	}
 	set, i := map[string]bool{}, 0
 	for e := range v.Elems() {
@@ -177,7 +189,7 @@ func names(at string, v canon.Value) (map[string]bool, error) {
 		name := e.Str()
 		switch {
 		case e.Kind() != canon.String:
-			return nil, fmt.Errorf("%s: %s where the name of a tool must stand", at, kind(e))
+			return nil, fmt.Errorf("%s: %s where the name of %s must stand", at, kind(e), map[string]string{"tool": "a tool", "argument": "an argument"}[what])
 		case name == "":
 			return nil, fmt.Errorf("%s: the name is empty", at)
 		case set[name]:
@@ -217,6 +229,41 @@ func (p *Policy) parseRules(v canon.Value) error {
 		}
 		slices.SortFunc(p.rules[tool], func(a, b argument) int { return strings.Compare(a.name, b.name) })
 	}
+	return nil
+}
+
+func (p *Policy) parseTargets(v canon.Value) error {
+	const root = "targets"
+	if v.Kind() != canon.Object {
+		return fmt.Errorf("%s: %s where an object of tools must stand", root, kind(v))
+	}
+	p.targets = map[string][]string{}
+	for tool, arguments := range v.Members() {
+		at := join(root, tool)
+		if tool == "" {
+			return fmt.Errorf("%s: the name of the tool is empty", at)
+		}
+		set, err := names(at, arguments, "argument")
+		if err != nil {
+			return err
+		}
+		if len(set) == 0 {
+			return fmt.Errorf("%s: no argument in it; name one or remove it", at)
+		}
+		p.targets[tool] = sorted(set)
+	}
+	return nil
+}
+
+func (p *Policy) parseTargetRoot(v canon.Value) error {
+	const at = "target_root"
+	switch {
+	case v.Kind() != canon.String:
+		return fmt.Errorf("%s: %s where the path of a directory must stand", at, kind(v))
+	case v.Str() == "" || strings.ContainsRune(v.Str(), 0):
+		return fmt.Errorf("%s: no path of a directory", at)
+	}
+	p.targetRoot = v.Str()
 	return nil
 }
 

@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"unicode/utf8"
 
 	"github.com/auditledger/auditledger/ledger"
@@ -81,6 +83,22 @@ func (p *Policy) Digest() ledger.Hash { return p.digest }
 
 // Tools returns the names in allow and in deny, sorted.
 func (p *Policy) Tools() (allow, deny []string) { return sorted(p.allow), sorted(p.deny) }
+
+// Targets returns the arguments of tool that are paths, sorted; nil where none
+// are named. What was at those paths is looked at with each call of tool.
+func (p *Policy) Targets(tool string) []string { return p.targets[tool] }
+
+// TargetTools returns the tools that have targets, sorted.
+func (p *Policy) TargetTools() []string { return slices.Sorted(maps.Keys(p.targets)) }
+
+// TargetRoot returns the directory outside of which no target is looked at; "."
+// where the policy names none.
+func (p *Policy) TargetRoot() string {
+	if p.targetRoot == "" {
+		return "."
+	}
+	return p.targetRoot
+}
 
 // A Rule is one bound on one argument, for display.
 type Rule struct {

@@ -46,21 +46,35 @@ func TestRefused(t *testing.T) {
 		{`null`, `the file holds null where a policy is an object`},
 		{`"x"`, `the file holds a string where a policy is an object`},
 
-		{`{}`, `version: missing; this program knows version 1`},
-		{`{"allow":["write_note"]}`, `version: missing; this program knows version 1`},
-		{`{"version":2,"targets":{}}`, `version: 2 is not a known version; this program knows version 1`},
-		{`{"version":1.0}`, `version: 1.0 is not a known version; this program knows version 1`},
-		{`{"version":-1}`, `version: -1 is not a known version; this program knows version 1`},
-		{`{"version":18446744073709551617}`, `version: 18446744073709551617 is not a known version; this program knows version 1`},
-		{`{"version":"1"}`, `version: a string where a number must stand; this program knows version 1`},
-		{`{"version":null}`, `version: null where a number must stand; this program knows version 1`},
-		{`{"version":true}`, `version: a boolean where a number must stand; this program knows version 1`},
+		{`{}`, `version: missing; this program knows versions 1 and 2`},
+		{`{"allow":["write_note"]}`, `version: missing; this program knows versions 1 and 2`},
+		{`{"version":3,"targets":{}}`, `version: 3 is not a known version; this program knows versions 1 and 2`},
+		{`{"version":1.0}`, `version: 1.0 is not a known version; this program knows versions 1 and 2`},
+		{`{"version":-1}`, `version: -1 is not a known version; this program knows versions 1 and 2`},
+		{`{"version":18446744073709551617}`, `version: 18446744073709551617 is not a known version; this program knows versions 1 and 2`},
+		{`{"version":"1"}`, `version: a string where a number must stand; this program knows versions 1 and 2`},
+		{`{"version":null}`, `version: null where a number must stand; this program knows versions 1 and 2`},
+		{`{"version":true}`, `version: a boolean where a number must stand; this program knows versions 1 and 2`},
 
 		{`{"version":1,"alow":["x"]}`, `alow: unknown member; a version 1 policy has version, allow, deny and arg_rules`},
 		{`{"version":1,"Allow":["x"]}`, `Allow: unknown member; a version 1 policy has version, allow, deny and arg_rules`},
 		{`{"version":1,"":["x"]}`, `[""]: unknown member; a version 1 policy has version, allow, deny and arg_rules`},
 		{`{"version":1,"targets":{}}`, `targets: unknown member; a version 1 policy has version, allow, deny and arg_rules`},
 		{`{"version":1,"a\nb\u202e":1}`, `["a\nb\u202e"]: unknown member; a version 1 policy has version, allow, deny and arg_rules`},
+
+		{`{"version":1,"target_root":"/"}`, `target_root: unknown member; a version 1 policy has version, allow, deny and arg_rules`},
+
+		{`{"version":2,"target":{}}`, `target: unknown member; a version 2 policy has version, allow, deny, arg_rules, targets and target_root`},
+		{`{"version":2,"targets":[]}`, `targets: a list where an object of tools must stand`},
+		{`{"version":2,"targets":{"":["a"]}}`, `targets[""]: the name of the tool is empty`},
+		{`{"version":2,"targets":{"t":[]}}`, `targets.t: no argument in it; name one or remove it`},
+		{`{"version":2,"targets":{"t":"a"}}`, `targets.t: a string where a list of names of arguments must stand`},
+		{`{"version":2,"targets":{"t":["a",1]}}`, `targets.t[1]: a number where the name of an argument must stand`},
+		{`{"version":2,"targets":{"t":["a","a"]}}`, `targets.t[1]: "a" stands in the list twice`},
+		{`{"version":2,"targets":{"t":[""]}}`, `targets.t[0]: the name is empty`},
+		{`{"version":2,"targets":{"t":["a"]},"target_root":1}`, `target_root: a number where the path of a directory must stand`},
+		{`{"version":2,"targets":{"t":["a"]},"target_root":""}`, `target_root: no path of a directory`},
+		{`{"version":2,"target_root":"/srv"}`, `target_root: there are no targets that it could bound; name them in targets or remove it`},
 
 		{`{"version":1,"allow":null}`, `allow: null where a list of names of tools must stand`},
 		{`{"version":1,"allow":"write_note"}`, `allow: a string where a list of names of tools must stand`},
@@ -383,4 +397,26 @@ func FuzzParse(f *testing.F) {
 			p.Check([]string{"write_note"})
 		}
 	})
+}
+
+// Version 2 names targets, and decides as version 1 does.
+func TestTargets(t *testing.T) {
+	p := parse(t, `{"version":2,"allow":["copy"],"targets":{"rm_rf":["path"],"copy":["to","from"]},"target_root":"/srv"}`)
+	if got := p.Targets("copy"); !slices.Equal(got, []string{"from", "to"}) {
+		t.Errorf("%q", got)
+	}
+	if p.Targets("other") != nil || !slices.Equal(p.TargetTools(), []string{"copy", "rm_rf"}) || p.TargetRoot() != "/srv" {
+		t.Errorf("%q, %q, %q", p.Targets("other"), p.TargetTools(), p.TargetRoot())
+	}
+	if p.Visible("rm_rf") || !p.Decide(policy.Call{Tool: "copy"}).Allow || p.Decide(policy.Call{Tool: "rm_rf"}).Allow {
+		t.Error("targets decide")
+	}
+	if got := p.Check([]string{"copy", "Rm_rf"}); !slices.Equal(got, []string{`targets: "rm_rf" matches no tool; it differs from "Rm_rf" only by letter case`}) {
+		t.Errorf("%q", got)
+	}
+	for _, text := range []string{`{"version":2}`, `{"version":1}`} {
+		if p := parse(t, text); p.TargetRoot() != "." || p.Targets("rm_rf") != nil {
+			t.Errorf("%s has targets", text)
+		}
+	}
 }
