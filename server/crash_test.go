@@ -437,3 +437,32 @@ func TestCancelledCalls(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
+
+// TestDeniedAtTheEntry: a policy that is tightened between the list and the
+// tool's own entry denies there, with a record as any other denial's.
+func TestDeniedAtTheEntry(t *testing.T) {
+	d, w := crashfs.New(), &world{done: map[string]int{}}
+	m, err := start(d, w, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tight, err := policy.Parse([]byte(`{"version":1,"allow":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := m.s.gate.Middleware(func(ctx context.Context, _ string, req mcp.Request) (mcp.Result, error) {
+		if err := m.s.gate.SetPolicy(ctx, tight); err != nil {
+			t.Fatal(err)
+		}
+		return m.s.gate.Handle(ctx, req.(*mcp.CallToolRequest))
+	})
+	_, err = next(context.Background(), "tools/call", &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{Name: "read_ledger", Arguments: json.RawMessage("{}")}})
+	if wire, ok := errors.AsType[*jsonrpc.Error](err); !ok || wire.Code != jsonrpc.CodeInvalidParams {
+		t.Fatalf("answered by %v", err)
+	}
+	all := records(t, d)
+	last := all[len(all)-1]
+	if last.Decision != ledger.Deny || last.RequestID != ledger.MissingRequestID || last.Policy != tight.Digest().String() {
+		t.Errorf("recorded as %s", last.Line)
+	}
+}

@@ -263,9 +263,6 @@ func (g *Gate) admit(ctx context.Context, name string, raw json.RawMessage) (*Ca
 	if err := g.decide(ctx, c); err != nil {
 		return nil, err
 	}
-	if t := g.tools[name]; t.Mutation == nil {
-		c.RequestID = ledger.ObserveRequestID
-	}
 	return c, nil
 }
 
@@ -412,6 +409,7 @@ func (g *Gate) failed(c *Call, err error) (*mcp.CallToolResult, error) {
 }
 
 func (g *Gate) read(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResult, error) {
+	c.RequestID = ledger.ObserveRequestID
 	var result json.RawMessage
 	err := guard(func() (err error) { result, err = t.Read(ctx, c); return })
 	e := c.entry(ledger.Allow, ledger.Observed, "")
