@@ -434,7 +434,7 @@ func TestSecretsStayOut(t *testing.T) { // B053
 		{name: "by a rule", send: []string{callLine("1", "write_note", note("req-0002", strings.Repeat(secret, 3)))}, answers: []string{"1 -32602 argument_rule"},
 			told: []string{"write_note req-0002 deny/not_executed argument_rule text.max_len"}},
 		{name: "by the schema", send: []string{callLine("1", "read_ledger", `{"`+secret+`":"`+secret+`"}`)}, answers: []string{"1 failed"},
-			told: []string{"read_ledger observe deny/not_executed invalid_arguments"}},
+			told: []string{"read_ledger missing deny/not_executed invalid_arguments"}},
 		{name: "not canonical", send: []string{callLine("1", "write_note", `{"`+secret+`":1,"`+secret+`":2}`)}, answers: []string{"1 -32602 invalid_arguments"},
 			told: []string{"write_note missing deny/not_executed invalid_arguments"}},
 		{name: "wrong shape", send: []string{callLine("1", "write_note", `["`+secret+`"]`)}, answers: []string{"1 -32602"},
