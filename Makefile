@@ -77,7 +77,7 @@ fuzz: ## each fuzz target for FUZZTIME=20s
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$package" </dev/null; \
 	done
 
-bench: ## the figures, each against the limit measured in the same run
+bench: bin/tools/s3demo ## the figures, each against the limit measured in the same run
 	go run ./bench
 
 clean: ## what make brought or built
