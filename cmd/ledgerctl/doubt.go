@@ -103,13 +103,9 @@ func runResolve(ctx context.Context, g *global, dir, which string, there bool, o
 	if err != nil || seq == 0 {
 		return usageError{fmt.Errorf("%q is no position of a record", which)}
 	}
-	// A ledger that is not there must not come into being here.
-	if err := walk(ctx, dir, func(verify.Place, *ledger.View) error { return errStop }); err != nil {
-		return err
-	}
-	s, err := store.Open(ctx, dir, store.Options{})
+	s, err := openToWrite(ctx, dir, store.Options{})
 	if err != nil {
-		return uncheckedError{err}
+		return err
 	}
 	defer s.Close()
 	for _, o := range s.OpenIntents("") {

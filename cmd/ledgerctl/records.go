@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/auditledger/auditledger/ledger"
+	"github.com/auditledger/auditledger/ledger/store"
 	"github.com/auditledger/auditledger/verify"
 )
 
@@ -134,4 +135,17 @@ func recordText(p verify.Place, r *ledger.Record) string {
 		fmt.Fprintf(&b, " (%s)", ledger.Escape(r.Rule))
 	}
 	return b.String()
+}
+
+// openToWrite opens a ledger for a command that adds to it. One that is not
+// there must not come into being by that.
+func openToWrite(ctx context.Context, dir string, o store.Options) (*store.Store, error) {
+	if err := walk(ctx, dir, func(verify.Place, *ledger.View) error { return errStop }); err != nil {
+		return nil, err
+	}
+	s, err := store.Open(ctx, dir, o)
+	if err != nil {
+		return nil, uncheckedError{err}
+	}
+	return s, nil
 }

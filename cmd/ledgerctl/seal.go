@@ -8,9 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/auditledger/auditledger/ledger"
 	"github.com/auditledger/auditledger/ledger/store"
-	"github.com/auditledger/auditledger/verify"
 )
 
 type sealOptions struct {
@@ -50,13 +48,9 @@ done, and why.`,
 }
 
 func runSeal(ctx context.Context, g *global, o sealOptions, dir string, out io.Writer) error {
-	// A ledger that is not there must not come into being here.
-	if err := walk(ctx, dir, func(verify.Place, *ledger.View) error { return errStop }); err != nil {
-		return err
-	}
-	s, err := store.Open(ctx, dir, store.Options{SealAt: -1})
+	s, err := openToWrite(ctx, dir, store.Options{SealAt: -1})
 	if err != nil {
-		return uncheckedError{err}
+		return err
 	}
 	defer s.Close()
 	sealed, compressed := "", []string{}

@@ -19,13 +19,8 @@ func (osFS) Lock(path string) (Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := statFile(f)
-	if err == nil {
-		err = info.Check()
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("open %s: %w", path, err)
+	if err := checkOpened(f); err != nil {
+		return nil, err
 	}
 	return &flock{f}, nil
 }

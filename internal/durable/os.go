@@ -57,13 +57,8 @@ func (osFS) Open(path string, create bool) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := statFile(f)
-	if err == nil {
-		err = info.Check()
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("open %s: %w", path, err)
+	if err := checkOpened(f); err != nil {
+		return nil, err
 	}
 	return &osFile{File: f, path: path}, nil
 }
@@ -159,6 +154,19 @@ func (f *osFile) Close() error {
 		f.place.Close()
 	}
 	return f.File.Close()
+}
+
+// checkOpened closes f where it must not be used, and says why.
+func checkOpened(f *os.File) error {
+	info, err := statFile(f)
+	if err == nil {
+		err = info.Check()
+	}
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("open %s: %w", f.Name(), err)
+	}
+	return nil
 }
 
 func statFile(f *os.File) (Info, error) {
