@@ -64,13 +64,13 @@ func (t *Intents) Observe(v *View, seq uint64) {
 	switch {
 	case Is(v.Method, MethodSeal):
 		for _, o := range openOf(v.Line) {
-			t.add(o)
+			t.Add(o)
 		}
 	case v.Intent == nil:
 		if !Is(v.Decision, Pending) || !Is(v.Outcome, Intent) {
 			return
 		}
-		t.add(OpenIntent{Sum: v.Sum, Seq: seq, TS: v.TS, RequestID: text(v.RequestID), Name: text(v.Name),
+		t.Add(OpenIntent{Sum: v.Sum, Seq: seq, TS: v.TS, RequestID: text(v.RequestID), Name: text(v.Name),
 			ArgsDigest: text(v.ArgsDigest), Policy: text(v.Policy)})
 	case Is(v.Decision, Allow), Is(v.Decision, Void):
 		sum, ok := ParseHash(v.Intent[1 : len(v.Intent)-1])
@@ -85,7 +85,8 @@ func (t *Intents) Observe(v *View, seq uint64) {
 	}
 }
 
-func (t *Intents) add(o OpenIntent) {
+// Add takes an intent that was found open before, of an earlier record.
+func (t *Intents) Add(o OpenIntent) {
 	if t.open == nil {
 		t.open, t.ids = make(map[Hash]OpenIntent), make(map[string][]Hash)
 	}

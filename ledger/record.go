@@ -26,6 +26,7 @@ type Record struct {
 	Policy     string
 	Reason     string
 	Rule       string
+	TraceID    string
 
 	// Line is the record as stored, without its "\n". It is the evidence; the
 	// other fields are a reading of it.
@@ -45,6 +46,7 @@ type Entry struct {
 	Policy     string
 	Reason     string
 	Rule       string
+	TraceID    string
 
 	// Targets is what was seen of the targets of the call, a canonical JSON
 	// array (see package verify/snapshot). Nil leaves the member out.
@@ -100,6 +102,10 @@ func (e *Entry) AppendLine(dst []byte, seq uint64, ts int64, prev Hash) ([]byte,
 	if e.Targets != nil {
 		dst = append(append(append(dst, `"targets":`...), e.Targets...), ',')
 	}
+	if e.TraceID != "" {
+		str(`"trace_id":`, e.TraceID)
+		dst = append(dst, ',')
+	}
 	dst = append(dst, `"ts":`...)
 	dst = strconv.AppendInt(dst, ts, 10)
 	dst = append(dst, '}')
@@ -148,6 +154,7 @@ type View struct {
 
 	RequestID, Method, Name, Decision, Outcome, ArgsDigest []byte // JSON strings with their quotes
 	Intent, Policy, Reason, Rule                           []byte // the same; nil where absent
+	TraceID                                                []byte // the same; nil where it is no string too
 
 	cut, end int // where the sha256 member begins, and where it ends with its comma
 }
@@ -221,7 +228,7 @@ func (v *View) Record() Record {
 		TS: v.TS, Seq: v.Seq, Prev: v.Prev, Sum: v.Sum,
 		RequestID: text(v.RequestID), Method: text(v.Method), Name: text(v.Name),
 		Decision: text(v.Decision), Outcome: text(v.Outcome), ArgsDigest: text(v.ArgsDigest),
-		Intent: text(v.Intent), Policy: text(v.Policy), Reason: text(v.Reason), Rule: text(v.Rule),
+		Intent: text(v.Intent), Policy: text(v.Policy), Reason: text(v.Reason), Rule: text(v.Rule), TraceID: text(v.TraceID),
 		Line: append([]byte(nil), v.Line...),
 	}
 }
@@ -263,12 +270,13 @@ const (
 	mPolicy
 	mReason
 	mRule
+	mTraceID
 
 	required = mTS | mRequestID | mMethod | mName | mDecision | mOutcome | mArgsDigest | mPrev | mSum
 )
 
 var memberNames = [...]string{"ts", "request_id", "method", "name", "decision", "outcome", "args_digest",
-	"prev_sha256", "sha256", "seq", "intent", "policy", "reason", "rule"}
+	"prev_sha256", "sha256", "seq", "intent", "policy", "reason", "rule", "trace_id"}
 
 // String names the first member of the set.
 func (m member) String() string {
@@ -310,6 +318,8 @@ func memberOf(key []byte) member {
 		return mReason
 	case "rule":
 		return mRule
+	case "trace_id":
+		return mTraceID
 	}
 	return 0
 }
@@ -341,6 +351,12 @@ func (v *View) set(which member, m canon.Member) bool {
 		n, ok := parseInt(raw)
 		v.Seq = uint64(n)
 		return ok && n > 0
+	case mTraceID:
+		// Ledgers were written before it had a meaning: what is no string has none.
+		if raw[0] == '"' {
+			v.TraceID = raw
+		}
+		return true
 	}
 	if len(raw) < 2 || raw[0] != '"' {
 		return false

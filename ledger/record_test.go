@@ -13,7 +13,8 @@ import (
 
 func sample() Entry {
 	return Entry{RequestID: "req-0001", Method: MethodCall, Name: "write_note", Decision: Allow, Outcome: Committed,
-		ArgsDigest: Digest(nil).String(), Intent: Digest([]byte("i")).String(), Policy: Digest([]byte("p")).String(), Reason: ReasonRecovered, Rule: "text.max_len"}
+		ArgsDigest: Digest(nil).String(), Intent: Digest([]byte("i")).String(), Policy: Digest([]byte("p")).String(), Reason: ReasonRecovered, Rule: "text.max_len",
+		TraceID: "0af7651916cd43dd8448eb211c80319c"}
 }
 
 func seal(e Entry, seq uint64, prev Hash) []byte {
@@ -27,7 +28,7 @@ func TestWrittenIsRead(t *testing.T) {
 	odd := sample()
 	odd.RequestID = "req-\x1b\u2028<&>\"\\\x00é😀"
 	odd.Name = "\xff\xfe" + strings.Repeat("é", 400)
-	odd.Intent, odd.Policy, odd.Reason, odd.Rule = "", "", "", ""
+	odd.Intent, odd.Policy, odd.Reason, odd.Rule, odd.TraceID = "", "", "", "", ""
 	sealed := sample()
 	sealed.Method, sealed.Intent = MethodSeal, ""
 	sealed.Open = []OpenIntent{{Sum: Digest([]byte("o")), Seq: 3, TS: 4, RequestID: "r\"", Name: "n", ArgsDigest: "d", Policy: "p"}}
@@ -42,7 +43,7 @@ func TestWrittenIsRead(t *testing.T) {
 			t.Fatal("its hash is not right")
 		}
 		r := v.Record()
-		if r.RequestID != Clip(e.RequestID) || r.Name != Clip(e.Name) || r.Seq != uint64(i+1) || r.Intent != e.Intent || r.Rule != e.Rule || r.Reason != e.Reason || r.Policy != e.Policy {
+		if r.RequestID != Clip(e.RequestID) || r.Name != Clip(e.Name) || r.Seq != uint64(i+1) || r.Intent != e.Intent || r.Rule != e.Rule || r.Reason != e.Reason || r.Policy != e.Policy || r.TraceID != e.TraceID {
 			t.Errorf("read as %+v", r)
 		}
 	}
@@ -96,6 +97,7 @@ func TestNeighboursCannotTrade(t *testing.T) {
 			func(a, b string) { e.Method, e.Name = a, b }, func(a, b string) { e.Name, e.Outcome = a, b },
 			func(a, b string) { e.RequestID, e.Rule = a, b }, func(a, b string) { e.Reason, e.RequestID = a, b },
 			func(a, b string) { e.Decision, e.Intent = a, b }, func(a, b string) { e.ArgsDigest, e.Decision = a, b },
+			func(a, b string) { e.Rule, e.TraceID = a, b },
 		} {
 			e = sample()
 			set(pair[0], pair[1])
@@ -147,7 +149,7 @@ func TestParseRefuses(t *testing.T) {
 			t.Errorf("%.60q: %v, want %v", text, err, want)
 		}
 	}
-	unknown := strings.Replace(good, `,"ts"`, `,"trace_id":"abc","ts"`, 1)
+	unknown := strings.Replace(good, `,"trace_id"`, `,"tool_version":"abc","trace_id"`, 1)
 	if _, err := Parse([]byte(unknown)); err != nil {
 		t.Errorf("an unknown member: %v", err)
 	}
@@ -253,5 +255,59 @@ func TestVectorsParse(t *testing.T) {
 	}
 	if n != 160 || prev.String() != "1946373a2f9af1fe656d0b6a0163088ca159ad34b74827113850d1e855cd9569" {
 		t.Fatal(n, prev)
+	}
+}
+
+// TestOldTraceID: a record may bear a trace_id from before it had a meaning.
+func TestOldTraceID(t *testing.T) {
+	for _, value := range []string{`7`, `null`, `{"a":1}`, `""`} {
+		body := fmt.Sprintf(`{"args_digest":"d","decision":"allow","method":"tools/call","name":"n","outcome":"observed","prev_sha256":%q,"request_id":"r",`, Hash{})
+		tail := fmt.Sprintf(`"trace_id":%s,"ts":1}`, value)
+		sum := Digest([]byte(Hash{}.String() + body + tail))
+		var v View
+		var buf []byte
+		if err := v.Parse(fmt.Appendf(nil, `%s"sha256":%q,%s`, body, sum, tail)); err != nil || v.Compute(&buf) != sum {
+			t.Errorf("trace_id %s: %v", value, err)
+		}
+		if r := v.Record(); r.TraceID != "" {
+			t.Errorf("trace_id %s is read as %q", value, r.TraceID)
+		}
+	}
+}
+
+// TestCall: each record that decides a call counts as one thing.
+func TestCall(t *testing.T) {
+	for _, c := range []struct{ method, decision, outcome, reason, want string }{
+		{MethodCall, Pending, Intent, "", ""},
+		{MethodCall, Allow, Committed, "", "committed"},
+		{MethodCall, Allow, Committed, ReasonRecovered, "committed"},
+		{MethodCall, Allow, Committed, ReasonCancelled, "committed"},
+		{MethodCall, Allow, Replay, "", "replay"},
+		{MethodCall, Allow, Observed, "", "observed"},
+		{MethodCall, Allow, Observed, ReasonCancelled, "observed"},
+		{MethodCall, Deny, NotExecuted, ReasonToolNotAllowed, "deny"},
+		{MethodCall, Allow, Error, ReasonToolError, "error"},
+		{MethodCall, Allow, Error, ReasonCancelled, "cancelled"},
+		{MethodCall, Void, Error, ReasonToolError, "error"},
+		{MethodCall, Void, Error, ReasonCancelled, "cancelled"},
+		{MethodCall, Void, NotExecuted, ReasonCancelled, "cancelled"},
+		{MethodCall, Void, NotExecuted, ReasonRecovered, "void"},
+		{MethodCall, Pending, Error, ReasonToolError, "error"},
+		{MethodCall, Pending, Error, ReasonCancelled, "error"},
+		{MethodReload, Deny, NotExecuted, ReasonInvalidPolicy, ""},
+		{MethodSeal, Allow, Committed, "", ""},
+	} {
+		e := Entry{Method: c.method, Decision: c.decision, Outcome: c.outcome, Reason: c.reason}
+		var v View
+		if err := v.Parse(seal(e, 1, Hash{})); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if i := v.Call(); i >= 0 {
+			got = CallOutcomes[i]
+		}
+		if got != c.want {
+			t.Errorf("%+v counts as %q", c, got)
+		}
 	}
 }

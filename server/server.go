@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -28,6 +29,11 @@ type Config struct {
 	Results       *effects.Dir // results of mutations; required by AddMutation
 	Log           *slog.Logger // nil discards; never given arguments
 	MaxLine       int          // bytes of one message on stdio; 0 for 16 MiB
+	Tracer        gate.Tracer  // nil traces nothing
+
+	// As in gate.Config; nil where nobody wants to know.
+	Called   func(tool string, took time.Duration)
+	Appended func(took time.Duration, err error)
 }
 
 // Server is a gated MCP server.
@@ -45,7 +51,7 @@ func New(c Config) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{c: c, gate: gate.New(gate.Config{Ledger: c.Ledger, Policy: c.Policy, Log: c.Log})}
+	s := &Server{c: c, gate: gate.New(gate.Config{Ledger: c.Ledger, Policy: c.Policy, Log: c.Log, Tracer: c.Tracer, Called: c.Called, Appended: c.Appended})}
 	s.mcp = mcp.NewServer(&mcp.Implementation{Name: c.Name, Version: c.Version}, &mcp.ServerOptions{
 		Instructions: c.Instructions,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -708,5 +709,71 @@ func TestNothingStaysBehind(t *testing.T) {
 			var stacks [1 << 16]byte
 			t.Fatalf("%d goroutines, were %d:\n%s", runtime.NumGoroutine(), before, stacks[:runtime.Stack(stacks[:], true)])
 		}
+	}
+}
+
+// TestGivenUpIsNoFailure: a call that ends because its caller hung up counts as
+// cancelled; one that fails then, or beside it, is a failure all the same.
+func TestGivenUpIsNoFailure(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "l")
+	began := make(chan struct{})
+	// The reason of the call is the id: how it ends once it is given up.
+	end := func(ctx context.Context, how string) error {
+		began <- struct{}{}
+		if how != "fails-beside" {
+			<-ctx.Done()
+		}
+		if how == "gives-up" {
+			return fmt.Errorf("ask the bank: %w", ctx.Err())
+		}
+		return errors.New("the bank is closed")
+	}
+	b := &bank{
+		do: func(ctx context.Context, id string, _ chargeArgs) (receipt, error) {
+			return receipt{}, server.NotDone(end(ctx, id))
+		},
+	}
+	type balanceArgs struct {
+		How string `json:"how"`
+	}
+	s := serve(t, dir, func(srv *server.Server) error {
+		err := server.AddRead(srv, &mcp.Tool{Name: "balance"}, func(ctx context.Context, in balanceArgs) (receipt, error) {
+			return receipt{}, end(ctx, in.How)
+		})
+		return errors.Join(err, b.add(srv))
+	})
+	for _, tool := range []string{"balance", "charge"} {
+		for _, how := range []string{"gives-up", "fails-then", "fails-beside"} {
+			args := fmt.Sprintf(`{"how":%q}`, how)
+			if tool == "charge" {
+				args = fmt.Sprintf(`{"request_id":%q,"amount":5}`, how)
+			}
+			id, c := s.begin(tool, args)
+			<-began
+			if how == "fails-beside" {
+				wantReply(t, s.wait(c), "failed: the bank is closed")
+				continue
+			}
+			s.cancel(id)
+		}
+	}
+	s.end()
+	count := map[string]int{}
+	f, err := os.Open(filepath.Join(dir, "audit.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for lines := ledger.NewLines(f, 0); lines.Next(); {
+		var v ledger.View
+		if err := v.Parse(lines.Line()); err != nil {
+			t.Fatal(err)
+		}
+		if i := v.Call(); i >= 0 {
+			count[string(v.Name)+" "+ledger.CallOutcomes[i]]++
+		}
+	}
+	if want := map[string]int{`"balance" cancelled`: 1, `"balance" error`: 2, `"charge" cancelled`: 1, `"charge" error`: 2}; !maps.Equal(count, want) {
+		t.Errorf("counted as %v, want %v", count, want)
 	}
 }

@@ -57,9 +57,10 @@ func (c *connection) Write(ctx context.Context, m jsonrpc.Message) error {
 			var p struct {
 				Name      string
 				Arguments json.RawMessage
+				Meta      map[string]any `json:"_meta"`
 			}
 			json.Unmarshal(params, &p) // what cannot be read stays out of the record
-			c.gate.Unreached(ctx, p.Name, p.Arguments, errors.Is(r.Error, context.Canceled))
+			c.gate.Unreached(ctx, p.Name, p.Arguments, p.Meta, errors.Is(r.Error, context.Canceled))
 		}
 	}
 	return c.Connection.Write(ctx, m)

@@ -23,7 +23,9 @@ import (
 	"github.com/auditledger/auditledger/ledger/store"
 	"github.com/auditledger/auditledger/server"
 	"github.com/auditledger/auditledger/server/effects"
+	"github.com/auditledger/auditledger/server/gate"
 	"github.com/auditledger/auditledger/server/policy"
+	"github.com/auditledger/auditledger/server/tracing"
 )
 
 func main() {
@@ -54,6 +56,10 @@ per request_id, and each decision is a record of the ledger.
 SIGHUP loads the policy again; a bad file keeps the one in force. SIGTERM and
 the end of input end the server after the calls in flight were answered and
 recorded.
+
+OTEL_EXPORTER_OTLP_ENDPOINT, or OTEL_TRACES_EXPORTER=otlp, sends a span of each
+call and its parts to an OpenTelemetry collector, over HTTP; the other OTEL_*
+variables are as for every program. Calls do not wait for it.
 
 Environment:
   LEDGER_DIR    the ledger directory, where --ledger is left out (default .ledger)
@@ -113,6 +119,9 @@ func initPolicy(path string) error {
 	return f.Close()
 }
 
+// lastSpans is how long the end of the server waits for a collector.
+const lastSpans = 2 * time.Second
+
 func run(ctx context.Context, o options) error {
 	// Both would end the process: a hangup while it starts, and a write to a
 	// client that has gone, before the calls in flight are recorded.
@@ -134,6 +143,17 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	var tracer gate.Tracer
+	if traces, err := tracing.New(ctx, tracing.Config{Getenv: os.Getenv, Service: "gated-mcp", Version: version(), Log: log}); err != nil {
+		return err
+	} else if traces != nil {
+		tracer = traces
+		defer func() {
+			last, cancel := context.WithTimeout(context.Background(), lastSpans)
+			defer cancel()
+			traces.Close(last)
+		}()
+	}
 	st, err := store.Open(ctx, o.ledger, store.Options{Log: log, AllowNetworkFS: o.network, SealAt: o.sealAt})
 	if err != nil {
 		return err
@@ -143,7 +163,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.New(server.Config{Name: "gated-mcp", Version: version(), Ledger: st, Policy: p, Log: log, MaxLine: o.maxLine,
+	s, err := server.New(server.Config{Name: "gated-mcp", Version: version(), Ledger: st, Policy: p, Log: log, MaxLine: o.maxLine, Tracer: tracer,
 		Instructions: "Each write takes a request_id; a retry with the same one is safe. Calls that the policy does not allow are refused and recorded."})
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ type record struct {
 	Policy     string
 	Reason     string
 	Rule       string
+	TraceID    string `json:"trace_id"`
 }
 
 // String is what a record says of a call: "write_note req-0001 allow/committed recovered".

@@ -45,6 +45,7 @@ are no records.`,
 	f.StringVar(&o.outcome, "outcome", "", "only records with this outcome: committed, replay, observed, error, not_executed, intent")
 	f.StringVar(&o.decision, "decision", "", "only records with this decision: allow, deny, pending, void")
 	f.StringVar(&o.requestID, "request-id", "", "only records with this request id")
+	f.StringVar(&o.traceID, "trace-id", "", "only records of calls in this trace")
 	f.Var(&o.since, "since", "only records from here on")
 	f.Var(&o.until, "until", "only records before this")
 	f.BoolVar(&o.follow, "follow", false, "go on with records as they are written")

@@ -73,15 +73,15 @@ func isPartial(err error) bool {
 
 // filter is which records a command is asked for.
 type filter struct {
-	tool, outcome, decision, requestID string
-	since, until                       moment
+	tool, outcome, decision, requestID, traceID string
+	since, until                                moment
 }
 
 func (f *filter) match(p verify.Place, v *ledger.View) bool {
 	r := func(field []byte, want string) bool {
 		return want == "" || string(field) == quoted(want)
 	}
-	return r(v.Name, f.tool) && r(v.Outcome, f.outcome) && r(v.Decision, f.decision) && r(v.RequestID, ledger.Clip(f.requestID)) &&
+	return r(v.Name, f.tool) && r(v.Outcome, f.outcome) && r(v.Decision, f.decision) && r(v.RequestID, ledger.Clip(f.requestID)) && r(v.TraceID, f.traceID) &&
 		!f.since.after(p, v) && (f.until == moment{} || f.until.after(p, v))
 }
 

@@ -47,6 +47,7 @@ type Call struct {
 
 	policy  ledger.Hash // the one that decided
 	targets *targets    // nil where the policy names none
+	traceID string      // "" where the caller sent none and none is kept
 }
 
 // Read runs a tool that changes nothing and returns its result as JSON.
@@ -106,6 +107,13 @@ type Config struct {
 	Ledger Ledger
 	Policy *policy.Policy
 	Log    *slog.Logger // nil discards; never given arguments
+	Tracer Tracer       // nil traces nothing
+
+	// Called, where it is not nil, is told of each answered call and how long it
+	// took; Appended of each record, until it was durable or could not be written.
+	// They may be called at once, and must be quick.
+	Called   func(tool string, took time.Duration)
+	Appended func(took time.Duration, err error)
 }
 
 // Gate decides calls. Its methods may be called at once; Add before the first
@@ -113,6 +121,9 @@ type Config struct {
 type Gate struct {
 	ledger Ledger
 	log    *slog.Logger
+	tracer Tracer
+	called func(string, time.Duration)
+	added  func(time.Duration, error)
 	policy atomic.Pointer[policy.Policy]
 	tools  map[string]*Tool
 	places []Mutation // one for each place
@@ -120,9 +131,12 @@ type Gate struct {
 
 // New is a gate without tools.
 func New(c Config) *Gate {
-	g := &Gate{ledger: c.Ledger, log: c.Log, tools: map[string]*Tool{}}
+	g := &Gate{ledger: c.Ledger, log: c.Log, tracer: c.Tracer, called: c.Called, added: c.Appended, tools: map[string]*Tool{}}
 	if g.log == nil {
 		g.log = slog.New(slog.DiscardHandler)
+	}
+	if g.tracer == nil {
+		g.tracer = untraced{}
 	}
 	g.policy.Store(c.Policy)
 	return g
@@ -175,8 +189,29 @@ func (g *Gate) recordReload(ctx context.Context, e ledger.Entry) error {
 func (g *Gate) append(ctx context.Context, e ledger.Entry) (ledger.Head, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
+	step, failed := stepOutcome, ""
+	if e.Outcome == ledger.Intent {
+		step = stepIntent
+	}
+	ctx, span := g.tracer.Step(ctx, step)
+	span.Set("request_id", e.RequestID)
+	span.Set("ledger.decision", e.Decision)
+	span.Set("ledger.outcome", e.Outcome)
+	if e.Reason != "" {
+		span.Set("ledger.reason", e.Reason)
+	}
+	defer func() { span.End(failed) }()
+	var begun time.Time
+	if g.added != nil {
+		begun = time.Now()
+	}
 	at, err := g.ledger.Append(ctx, e)
+	if g.added != nil {
+		g.added(time.Since(begun), err)
+	}
+	span.SetInt("ledger.seq", int64(at.Seq))
 	if err != nil {
+		failed = "ledger_unavailable"
 		g.log.Error("a record could not be written", "tool", ledger.Escape(e.Name), "decision", e.Decision, "outcome", e.Outcome, "error", err)
 	}
 	return at, err
@@ -185,7 +220,7 @@ func (g *Gate) append(ctx context.Context, e ledger.Entry) (ledger.Head, error) 
 // entry is the record of c with a decision and an outcome.
 func (c *Call) entry(decision, outcome, reason string) ledger.Entry {
 	return ledger.Entry{RequestID: c.RequestID, Method: ledger.MethodCall, Name: c.Name, Decision: decision, Outcome: outcome,
-		ArgsDigest: c.Digest.String(), Policy: c.policy.String(), Reason: reason, Targets: c.targets.member(outcome != ledger.Intent)}
+		ArgsDigest: c.Digest.String(), Policy: c.policy.String(), Reason: reason, TraceID: c.traceID, Targets: c.targets.member(outcome != ledger.Intent)}
 }
 
 type callKey struct{}
@@ -199,11 +234,16 @@ func (g *Gate) Middleware(next mcp.MethodHandler) mcp.MethodHandler {
 			if !ok || p == nil {
 				return nil, invalidParams("invalid parameters of tools/call", ledger.ReasonInvalidRequest, "")
 			}
-			c, err := g.admit(ctx, p.Name, p.Arguments)
-			if err != nil {
-				return nil, err
+			if g.called != nil {
+				begun := time.Now()
+				defer func() { g.called(p.Name, time.Since(begun)) }()
 			}
-			return next(context.WithValue(ctx, callKey{}, c), method, req)
+			return g.traced(ctx, p.Name, p.Meta, func(ctx context.Context, c *Call) (mcp.Result, error) {
+				if err := g.admit(ctx, c, p.Arguments); err != nil {
+					return nil, err
+				}
+				return next(context.WithValue(ctx, callKey{}, c), method, req)
+			})
 		case "tools/list":
 			res, err := next(ctx, method, req)
 			if list, ok := res.(*mcp.ListToolsResult); ok && err == nil {
@@ -232,8 +272,8 @@ func (g *Gate) visible(list *mcp.ListToolsResult) *mcp.ListToolsResult {
 func (g *Gate) Handle(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	c, ok := ctx.Value(callKey{}).(*Call)
 	if !ok || c.Name != req.Params.Name {
-		var err error
-		if c, err = g.admit(ctx, req.Params.Name, req.Params.Arguments); err != nil {
+		c = &Call{Name: req.Params.Name, traceID: traceOf(req.Params.Meta)}
+		if err := g.admit(ctx, c, req.Params.Arguments); err != nil {
 			return nil, err
 		}
 	} else if err := g.decide(ctx, c); err != nil {
@@ -250,33 +290,30 @@ func (g *Gate) Handle(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallT
 	return g.read(ctx, c, t)
 }
 
-// admit reads a call and decides it. The error is the answer of a refusal,
-// which is recorded then.
-func (g *Gate) admit(ctx context.Context, name string, raw json.RawMessage) (*Call, error) {
-	c, err := readCall(name, raw)
+// admit reads the arguments of c and decides it. The error is the answer of a
+// refusal, which is recorded then.
+func (g *Gate) admit(ctx context.Context, c *Call, raw json.RawMessage) error {
+	err := c.read(raw)
 	if err != nil {
 		c.policy = g.Policy().Digest()
-		return nil, g.refuse(ctx, c, ledger.ReasonInvalidArguments, "", "arguments: "+err.Error())
+		return g.refuse(ctx, c, ledger.ReasonInvalidArguments, "", "arguments: "+err.Error())
 	}
 	c.targets = targetsOf(g.Policy(), c)
 	c.targets.look()
-	if err := g.decide(ctx, c); err != nil {
-		return nil, err
-	}
-	return c, nil
+	return g.decide(ctx, c)
 }
 
-// readCall reads the arguments of a call. Those that are not canonical JSON, and
+// read takes in the arguments of a call. Those that are not canonical JSON, and
 // that two readers could therefore read differently, are named by their bytes.
-func readCall(name string, raw json.RawMessage) (*Call, error) {
-	c := &Call{Name: name, RequestID: ledger.MissingRequestID}
+func (c *Call) read(raw json.RawMessage) error {
+	c.RequestID = ledger.MissingRequestID
 	if len(raw) == 0 {
 		raw = json.RawMessage("{}")
 	}
 	value, err := canon.Parse(raw)
 	if err != nil {
 		c.Digest = ledger.Digest(raw)
-		return c, err
+		return err
 	}
 	c.Value, c.Args = value, value.Append(nil)
 	c.Digest = ledger.Digest(c.Args)
@@ -285,21 +322,24 @@ func readCall(name string, raw json.RawMessage) (*Call, error) {
 			c.RequestID = id.Str()
 		}
 	}
-	return c, nil
+	return nil
 }
 
 // decide asks the policy in force; a refusal is recorded, and the error is its
 // answer.
 func (g *Gate) decide(ctx context.Context, c *Call) error {
+	_, span := g.step(ctx, c, stepDecide)
 	d := g.Policy().Decide(policy.Call{Tool: c.Name, Arguments: c.Value})
 	c.policy = d.Policy
-	switch {
-	case !d.Allow:
-		return g.refuse(ctx, c, d.Reason, d.Rule, "")
-	case g.tools[c.Name] == nil:
-		return g.refuse(ctx, c, ledger.ReasonToolNotAllowed, "", "")
+	if d.Allow && g.tools[c.Name] == nil {
+		d.Allow, d.Reason = false, ledger.ReasonToolNotAllowed
 	}
-	return nil
+	if d.Allow {
+		span.End("")
+		return nil
+	}
+	span.End(d.Reason)
+	return g.refuse(ctx, c, d.Reason, d.Rule, "")
 }
 
 // refuse records a denial and is its answer, recorded or not.
@@ -324,8 +364,9 @@ func (g *Gate) Refused(ctx context.Context, tool, requestID string, digest ledge
 // Unreached records a call that the server answered with an error before the
 // gate had a say, because it was cancelled by then or for what it asked of the
 // protocol.
-func (g *Gate) Unreached(ctx context.Context, tool string, args json.RawMessage, cancelled bool) {
-	c, _ := readCall(tool, args)
+func (g *Gate) Unreached(ctx context.Context, tool string, args json.RawMessage, meta map[string]any, cancelled bool) {
+	c := &Call{Name: tool, traceID: traceOf(meta)}
+	c.read(args)
 	c.policy = g.Policy().Digest()
 	e := c.entry(ledger.Deny, ledger.NotExecuted, ledger.ReasonInvalidRequest)
 	if cancelled {
@@ -391,10 +432,14 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// reasonOf is the reason for a tool's error.
-func reasonOf(err error) string {
+// reasonOf is the reason for a tool's error. Where the caller had given up, an
+// error that says so is no failure of the tool; another one is.
+func reasonOf(ctx context.Context, err error) string {
 	if _, ok := errors.AsType[*panicError](err); ok {
 		return ledger.ReasonPanic
+	}
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+		return ledger.ReasonCancelled
 	}
 	return ledger.ReasonToolError
 }
@@ -411,13 +456,19 @@ func (g *Gate) failed(c *Call, err error) (*mcp.CallToolResult, error) {
 func (g *Gate) read(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResult, error) {
 	c.RequestID = ledger.ObserveRequestID
 	var result json.RawMessage
-	err := guard(func() (err error) { result, err = t.Read(ctx, c); return })
+	reading, span := g.step(ctx, c, stepRead)
+	err := guard(func() (err error) { result, err = t.Read(reading, c); return })
 	e := c.entry(ledger.Allow, ledger.Observed, "")
-	if err != nil {
-		e.Outcome, e.Reason = ledger.Error, reasonOf(err)
-	}
-	if ctx.Err() != nil && e.Reason != ledger.ReasonPanic {
+	switch {
+	case err != nil:
+		e.Outcome, e.Reason = ledger.Error, reasonOf(ctx, err)
+	case ctx.Err() != nil:
 		e.Reason = ledger.ReasonCancelled
+	}
+	if err != nil {
+		span.End(e.Reason)
+	} else {
+		span.End("")
 	}
 	if _, unwritten := g.append(ctx, e); unwritten != nil {
 		return nil, unavailable()

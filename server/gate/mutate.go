@@ -108,15 +108,20 @@ func (g *Gate) run(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResult, 
 		return err
 	}
 	if prepared != nil {
-		if closing(ledger.Void, ledger.Error, reasonOf(prepared)) != nil {
+		if closing(ledger.Void, ledger.Error, reasonOf(ctx, prepared)) != nil {
 			return nil, unavailable()
 		}
 		return g.failed(c, prepared)
 	}
 
 	var result json.RawMessage
-	err = guard(func() (err error) { result, err = effect.Commit(ctx); return })
-	if err != nil {
+	committing, span := g.step(ctx, c, stepEffect)
+	err = guard(func() (err error) { result, err = effect.Commit(committing); return })
+	if err == nil {
+		span.End("")
+	} else {
+		why := reasonOf(ctx, err)
+		span.End(why)
 		// The effect may be there all the same: only a look can tell, and what
 		// is not surely absent stays in doubt.
 		o := ledger.OpenIntent{Sum: intent.Sum, Seq: intent.Seq, RequestID: c.RequestID, Name: c.Name, ArgsDigest: c.Digest.String()}
@@ -126,14 +131,14 @@ func (g *Gate) run(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResult, 
 		}
 		switch {
 		case look == nil && f.State == Absent:
-			closing(ledger.Void, ledger.Error, reasonOf(err))
+			closing(ledger.Void, ledger.Error, why)
 		case look == nil && f.State == Present && f.Tool == t.Name && f.Digest == c.Digest:
-			closing(ledger.Allow, ledger.Committed, reasonOf(err))
-			if reasonOf(err) != ledger.ReasonPanic {
+			closing(ledger.Allow, ledger.Committed, why)
+			if why != ledger.ReasonPanic {
 				return success(f.Result), nil
 			}
 		default:
-			closing(ledger.Pending, ledger.Error, reasonOf(err))
+			closing(ledger.Pending, ledger.Error, why)
 			g.log.Error("a call is in doubt", "tool", c.Name, "intent", intent.Seq)
 		}
 		return g.failed(c, err)

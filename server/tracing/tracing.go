@@ -1,0 +1,186 @@
+package tracing
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/auditledger/auditledger/ledger"
+	"github.com/auditledger/auditledger/server/gate"
+)
+
+// Config of a tracer. All of it is required.
+type Config struct {
+	Getenv  func(string) string // os.Getenv
+	Service string              // service.name where the environment names none
+	Version string
+	Log     *slog.Logger
+}
+
+// Tracer is a gate.Tracer that sends what it makes.
+type Tracer struct {
+	provider *sdk.TracerProvider
+	tracer   trace.Tracer
+}
+
+// New is a tracer as the environment asks for, nil where it asks for none. It
+// connects to nothing yet. There is one for a process: the SDK has one handler of
+// errors.
+func New(ctx context.Context, c Config) (*Tracer, error) {
+	on, err := wanted(c.Getenv)
+	if !on || err != nil {
+		return nil, err
+	}
+	fail := func(err error) (*Tracer, error) { return nil, fmt.Errorf("set up tracing: %w", err) }
+	otel.SetErrorHandler(&errorLog{log: c.Log, now: time.Now})
+	res, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", c.Service), attribute.String("service.version", c.Version)),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return fail(err)
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(res))
+	return &Tracer{provider: p, tracer: p.Tracer("github.com/auditledger/auditledger", trace.WithInstrumentationVersion(c.Version))}, nil
+}
+
+// wanted reports whether the environment turns tracing on, and refuses what
+// cannot be done.
+func wanted(getenv func(string) string) (bool, error) {
+	get := func(names ...string) (name, value string) {
+		for _, name := range names {
+			if value := strings.TrimSpace(getenv(name)); value != "" {
+				return name, value
+			}
+		}
+		return "", ""
+	}
+	if _, disabled := get("OTEL_SDK_DISABLED"); strings.EqualFold(disabled, "true") {
+		return false, nil
+	}
+	name, exporter := get("OTEL_TRACES_EXPORTER")
+	switch exporter {
+	case "none":
+		return false, nil
+	case "":
+		if _, endpoint := get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint == "" {
+			return false, nil
+		}
+	case "otlp":
+	default:
+		return false, fmt.Errorf("%s=%q: only otlp and none are known; unset it to trace nothing", name, exporter)
+	}
+	if name, protocol := get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
+		return false, fmt.Errorf("%s=%q: spans are sent as http/protobuf only; set that, and the collector's HTTP address (port 4318 by default)", name, protocol)
+	}
+	return true, nil
+}
+
+// Close sends what is waiting, as far as that is done within the time of ctx.
+func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
+
+// Begin implements gate.Tracer.
+func (t *Tracer) Begin(ctx context.Context, tool string, meta map[string]any, remote bool) (context.Context, gate.Span) {
+	if remote {
+		ctx = propagation.TraceContext{}.Extract(ctx, carrier(meta))
+	}
+	name := "tools/call"
+	if tool != "" {
+		name += " " + tool
+	}
+	ctx, s := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("mcp.method.name", "tools/call"),
+		attribute.String("gen_ai.operation.name", "execute_tool"),
+		attribute.String("network.transport", "pipe")))
+	if v, ok := meta["io.modelcontextprotocol/protocolVersion"].(string); ok {
+		s.SetAttributes(attribute.String("mcp.protocol.version", ledger.Clip(v)))
+	}
+	return ctx, span{s, remote}
+}
+
+// Step implements gate.Tracer. Where ctx is of no call, as when a server starts
+// and closes what a crash left open, there is no span.
+func (t *Tracer) Step(ctx context.Context, name string) (context.Context, gate.Span) {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return ctx, span{trace.SpanFromContext(ctx), false}
+	}
+	ctx, s := t.tracer.Start(ctx, name)
+	return ctx, span{s, false}
+}
+
+type span struct {
+	trace.Span
+	remote bool
+}
+
+// TraceID implements gate.Span. A trace that nobody keeps has none.
+func (s span) TraceID() string {
+	if c := s.SpanContext(); c.IsSampled() || s.remote {
+		return c.TraceID().String()
+	}
+	return ""
+}
+
+// Set implements gate.Span.
+func (s span) Set(key, value string) {
+	if s.IsRecording() {
+		s.SetAttributes(attribute.String(key, ledger.Clip(value)))
+	}
+}
+
+// SetInt implements gate.Span.
+func (s span) SetInt(key string, value int64) { s.SetAttributes(attribute.Int64(key, value)) }
+
+// End implements gate.Span.
+func (s span) End(errorType string) {
+	if errorType != "" {
+		s.SetAttributes(attribute.String("error.type", errorType))
+		s.SetStatus(codes.Error, "")
+	}
+	s.Span.End()
+}
+
+// carrier is the _meta of a request as the headers of W3C Trace Context.
+type carrier map[string]any
+
+func (c carrier) Get(key string) string { v, _ := c[key].(string); return v }
+func (carrier) Set(string, string)      {}
+func (carrier) Keys() []string          { return nil }
+
+// errorLog logs errors of the SDK, at most one a minute: a collector that is
+// away fails each batch.
+type errorLog struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu     sync.Mutex
+	last   time.Time
+	silent int
+}
+
+func (l *errorLog) Handle(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if !l.last.IsZero() && now.Sub(l.last) < time.Minute {
+		l.silent++
+		return
+	}
+	l.log.Warn("spans could not be sent; calls do not wait for it", "error", ledger.Escape(err.Error()), "errors_not_logged", l.silent)
+	l.last, l.silent = now, 0
+}
