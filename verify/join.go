@@ -377,7 +377,7 @@ func (j *joiner) end(r *result) {
 		j.unreadable(why)
 		j.lost = true
 	case r.restBytes > 0 && last && j.torn && !f.sealed:
-		j.r.Torn = &Tail{Segment: j.name(), Line: j.lines + 1, Offset: r.restOff, Bytes: r.restBytes, Whole: r.restWhole}
+		j.r.Torn = &TornLine{Segment: j.name(), Line: j.lines + 1, Offset: r.restOff, Bytes: r.restBytes, Whole: r.restWhole}
 	case r.restBytes > 0:
 		x := j.place(j.lines, r.restOff, j.pos+j.gap+1, j.at)
 		x.Kind, x.Detail = Malformed, "the line does not end in a newline, and the file ends"

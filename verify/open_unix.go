@@ -27,23 +27,32 @@ func openFile(path string, follow bool) (*os.File, os.FileInfo, error) {
 	return regular(f)
 }
 
-// lockShared takes a shared lock on f, for which it waits a while. It closes f
-// where it fails, but not before the system call comes back, which goes on
-// waiting.
+// lockShared takes a shared lock on f, for which it waits a while, or not at
+// all where wait is less than 0. It closes f where it fails, but not before the
+// system call comes back, which goes on waiting.
 func lockShared(ctx context.Context, f *os.File, wait time.Duration) error {
-	got := make(chan error, 1)
-	go func() {
+	call := func(how int) error {
 		for {
-			err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH)
+			err := syscall.Flock(int(f.Fd()), how)
 			if !errors.Is(err, syscall.EINTR) {
-				got <- err
-				return
+				return err
 			}
 		}
-	}()
+	}
+	err := call(syscall.LOCK_SH | syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) && wait < 0 {
+		err = errLockHeld
+	}
+	if !errors.Is(err, syscall.EWOULDBLOCK) {
+		if err != nil {
+			f.Close()
+		}
+		return err
+	}
+	got := make(chan error, 1)
+	go func() { got <- call(syscall.LOCK_SH) }()
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	var err error
 	select {
 	case err = <-got:
 		if err != nil {

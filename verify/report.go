@@ -126,8 +126,8 @@ type Segment struct {
 	Zstd    bool   `json:"zstd,omitempty"`
 }
 
-// A Tail is an unfinished last line.
-type Tail struct {
+// A TornLine is an unfinished last line.
+type TornLine struct {
 	Segment string `json:"segment"`
 	Line    int64  `json:"line"`
 	Offset  int64  `json:"offset"`
@@ -153,7 +153,7 @@ type Report struct {
 	FirstTS         int64       `json:"first_ts,omitempty"` // least and greatest wall clock seen
 	LastTS          int64       `json:"last_ts,omitempty"`
 	ClockSteps      int64       `json:"clock_steps"`
-	Torn            *Tail       `json:"torn,omitempty"`
+	Torn            *TornLine   `json:"torn,omitempty"`
 	Stable          *Stable     `json:"stable_point,omitempty"`
 	NotChecked      []string    `json:"not_checked"` // what was not looked at, and why
 	Notes           []string    `json:"notes"`

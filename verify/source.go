@@ -60,6 +60,7 @@ type block struct {
 
 	last    bool  // of its file
 	skipped int64 // length of a line past MaxLine, which is not in data
+	whole   bool  // that line ends with "\n"
 	err     error // ended the file: nothing after data could be read
 	shrunk  bool  // the file ended before its stable size
 	big     bool  // buf is the shared large buffer
@@ -295,6 +296,7 @@ func (s *source) span(b *block, o *opened) {
 		switch {
 		case i >= 0:
 			at += int64(i) + 1
+			b.whole = true
 		case n < len(w):
 			s.broken(b, o, err)
 			return
@@ -364,9 +366,10 @@ func (s *source) fill(b *block, o *opened, buf *[]byte) {
 	data := b.buf[headroom : headroom+s.blockSize]
 	n := copy(data, s.carry) // less than a block, as is each step below
 	s.carry = s.carry[:0]
+	searched := 0 // what a line that is too long left behind it may have a line's end
 	for {
 		var err error
-		searched, want := n, min(n+s.blockSize, len(data))
+		want := min(n+s.blockSize, len(data))
 		for n < want && err == nil {
 			var m int
 			m, err = o.stream.Read(data[n:want])
@@ -386,6 +389,7 @@ func (s *source) fill(b *block, o *opened, buf *[]byte) {
 			b.pad()
 			return
 		}
+		searched = n
 		if n < len(data) {
 			continue
 		}
@@ -417,6 +421,7 @@ func (s *source) skip(b *block, o *opened, n int) {
 		m, err := o.stream.Read(w)
 		if i := bytes.IndexByte(w[:m], '\n'); i >= 0 {
 			b.skipped += int64(i) + 1
+			b.whole = true
 			s.carry = append(s.carry, w[i+1:m]...)
 			break
 		}

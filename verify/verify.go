@@ -78,6 +78,8 @@ type check struct {
 	j     *joiner
 	head  *ledger.Head // of head.json
 	known []Claim      // more that must be in the chain
+
+	lockErr error // why list read without the lock
 }
 
 func newCheck(source string, o Options) *check {
@@ -103,10 +105,10 @@ func (c *check) list(ctx context.Context, dir string) (active *os.File, err erro
 	}
 	c.mode(dir, info)
 	stable := &Stable{}
-	release, why := c.lock(ctx, dir)
+	release, err := takeLock(ctx, dir, c.o.lockWait)
 	defer release()
-	if stable.Locked = why == ""; !stable.Locked {
-		c.j.note("read without the lock, since %s: a line that was being written may be told as torn", why)
+	if c.lockErr, stable.Locked = err, err == nil; !stable.Locked {
+		c.j.note("read without the lock, since %s: a line that was being written may be told as torn", err)
 	}
 	c.readHead(dir)
 	entries, err := os.ReadDir(dir)
@@ -159,24 +161,32 @@ func (c *check) list(ctx context.Context, dir string) (active *os.File, err erro
 
 func missingText(err error, dir string) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s does not exist", dir)
+		return absentError(dir + " does not exist")
 	}
 	return fmt.Errorf("%s: %s", dir, reason(err))
 }
 
-// lock takes the shared lock, or says why it cannot.
-func (c *check) lock(ctx context.Context, dir string) (release func(), why string) {
+// absentError is fs.ErrNotExist, for people.
+type absentError string
+
+func (e absentError) Error() string        { return string(e) }
+func (e absentError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// takeLock takes the shared lock, or says why it cannot.
+func takeLock(ctx context.Context, dir string, wait time.Duration) (release func(), err error) {
 	h, _, err := openFile(filepath.Join(dir, ledger.LockName), false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() {}, "there is no file " + ledger.LockName
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = errors.New("there is no file " + ledger.LockName)
+	case err != nil:
+		err = fmt.Errorf("%s: %s", ledger.LockName, reason(err))
+	default:
+		err = lockShared(ctx, h, wait)
 	}
 	if err != nil {
-		return func() {}, ledger.LockName + ": " + reason(err)
+		return func() {}, err
 	}
-	if err := lockShared(ctx, h, c.o.lockWait); err != nil {
-		return func() {}, reason(err)
-	}
-	return func() { h.Close() }, ""
+	return func() { h.Close() }, nil
 }
 
 func (c *check) readHead(dir string) {
@@ -205,7 +215,7 @@ func (c *check) readHead(dir string) {
 func (c *check) entry(dir string, e fs.DirEntry) {
 	name := e.Name()
 	switch name {
-	case ledger.ActiveName, ledger.LockName, ledger.HeadName, ledger.NotesName, ledger.TornName, "anchors.jsonl":
+	case ledger.ActiveName, ledger.LockName, ledger.HeadName, ledger.NotesName, ledger.TornName, "anchors.jsonl", "anchor-run.json":
 		return
 	}
 	first, compressed, ok := ledger.ParseSegmentName(name)

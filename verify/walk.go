@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,66 +28,52 @@ type Place struct {
 // valid during the call. Walk ends with the first error of f, or with what
 // could not be read.
 func Walk(ctx context.Context, path string, f func(Place, *ledger.View) error) error {
-	w := walker{f: f}
-	_, err := w.all(ctx, path)
-	return err
-}
-
-// walker hands out the records of files in turn.
-type walker struct {
-	f    func(Place, *ledger.View) error
-	p    Place
-	view ledger.View
-}
-
-// all walks what is there now. The handle is that of the active segment, nil
-// where there is none, and w.p.Offset is then where the next line will begin.
-func (w *walker) all(ctx context.Context, path string) (*os.File, error) {
-	o := Options{}.withDefaults()
-	c := newCheck(path, o)
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, missingText(err, ledger.Escape(path))
+		return missingText(err, ledger.Escape(path))
 	}
-	var active *os.File
 	if info.IsDir() {
-		if active, err = c.list(ctx, path); err != nil {
-			return nil, err
-		}
-		if len(c.j.files) == 0 {
-			return nil, fmt.Errorf("%s holds no ledger", ledger.Escape(path))
-		}
-	} else {
-		c.j.files = []*file{{name: filepath.Base(path), path: path, follow: true, limit: -1}}
+		t := NewTail(path, nil)
+		defer t.Close()
+		return t.Read(ctx, f)
 	}
-	if err := w.read(ctx, c.j.files); err != nil {
-		if active != nil {
-			active.Close()
-		}
-		return nil, err
-	}
-	return active, nil
+	w := walker{o: Options{}.withDefaults(), f: func(p Place, _ []byte, v *ledger.View) error { return f(p, v) }}
+	return w.read(ctx, []*file{{name: filepath.Base(path), path: path, follow: true, limit: -1}})
 }
 
-// read hands out the records of files.
+// walker hands out the lines of files in turn.
+type walker struct {
+	o    Options
+	f    func(p Place, line []byte, v *ledger.View) error // line is nil where it is longer than is looked at
+	p    Place                                            // of the last line that was handed out; Offset is where the next begins
+	view ledger.View
+	buf  []byte // of blocks
+}
+
+// read hands out the whole lines of files, of the first from its start on.
 func (w *walker) read(ctx context.Context, files []*file) error {
-	s := newSource(files, Options{}.withDefaults())
+	s := newSource(files, w.o)
 	defer s.close()
 	var b block
-	var buf []byte
-	for at := -1; s.next(&b, &buf); {
-		if b.file != at {
+	for at := -1; s.next(&b, &w.buf); {
+		if f := files[b.file]; b.file != at {
 			at = b.file
-			w.p.Segment, w.p.Line, w.p.Offset = files[at].name, 0, 0
+			w.p.Segment, w.p.Line, w.p.Offset = f.name, f.startLine, f.start
 		}
 		err := ctx.Err()
-		if err == nil {
+		if err == nil && b.n > 0 {
 			err = w.lines(b.data())
 		}
-		if err == nil && b.err != nil {
-			err = fmt.Errorf("%s: %s", files[at].name, reason(b.err))
+		if err == nil && b.skipped > 0 && b.whole {
+			err = w.hand(nil, b.skipped)
 		}
-		w.p.Offset += b.skipped
+		switch {
+		case err != nil:
+		case b.err != nil:
+			err = fmt.Errorf("%s: %s", files[at].name, reason(b.err))
+		case b.shrunk:
+			err = fmt.Errorf("%s got shorter while it was read: it had %d bytes", files[at].name, files[at].limit)
+		}
 		s.done(&b)
 		if err != nil {
 			return err
@@ -103,21 +89,29 @@ func (w *walker) lines(data []byte) error {
 		if i < 0 {
 			return nil
 		}
-		line := data[:i]
-		data = data[i+1:]
-		w.p.Line++
-		w.p.Seq++
-		v := &w.view
-		if err := v.Parse(line); err != nil {
-			v = nil
-		} else if v.Seq > 0 {
-			w.p.Seq = v.Seq
-		}
-		if err := w.f(w.p, v); err != nil {
+		if err := w.hand(data[:i], int64(i)+1); err != nil {
 			return err
 		}
-		w.p.Offset += int64(i) + 1
+		data = data[i+1:]
 	}
+}
+
+// hand hands out a line of n bytes with its "\n".
+func (w *walker) hand(line []byte, n int64) error {
+	p, v := w.p, &w.view
+	p.Line++
+	p.Seq++
+	if line == nil || v.Parse(line) != nil {
+		v = nil
+	} else if v.Seq > 0 {
+		p.Seq = v.Seq
+	}
+	if err := w.f(p, line, v); err != nil {
+		return err
+	}
+	p.Offset += n
+	w.p = p
+	return nil
 }
 
 // followEvery is how often Follow looks for more.
@@ -125,87 +119,32 @@ const followEvery = 200 * time.Millisecond
 
 // Follow is Walk on a directory, then a call of caught, and then the records
 // that are appended, also over the sealing of segments, until ctx ends or f
-// fails. Its error says which.
+// fails. Its error says which; it wraps ErrChanged where what was handed out is
+// not in the ledger any more. A ledger that vanishes is waited for.
 func Follow(ctx context.Context, dir string, f func(Place, *ledger.View) error, caught func() error) error {
-	w := walker{f: f}
-	h, err := w.all(ctx, dir)
-	if err != nil {
+	t := NewTail(dir, nil)
+	defer t.Close()
+	var failed error
+	each := func(p Place, v *ledger.View) error {
+		failed = f(p, v)
+		return failed
+	}
+	if err := t.Read(ctx, each); err != nil {
 		return err
 	}
-	defer func() { h.Close() }()
 	if err := caught(); err != nil {
 		return err
 	}
 	tick := time.NewTicker(followEvery)
 	defer tick.Stop()
-	path := filepath.Join(dir, ledger.ActiveName)
 	for {
-		// Whether the file was sealed is asked before it is read to its end.
-		there, err := os.Lstat(path)
-		mine := os.FileInfo(nil)
-		if h != nil {
-			if mine, err = h.Stat(); err != nil {
-				return err
-			}
-			if err := w.more(h); err != nil {
-				return err
-			}
-		}
-		if err == nil && there != nil && (mine == nil || !os.SameFile(mine, there)) {
-			next, err := w.following(ctx, dir)
-			if err == nil {
-				if h != nil {
-					h.Close()
-				}
-				h = next
-				continue
-			}
-			if !errors.Is(err, os.ErrNotExist) { // else it is being sealed just now
-				return err
-			}
-		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
-	}
-}
-
-// following opens the segment after the record that was last handed out: one
-// that was sealed meanwhile, or the active one. What was compressed already is
-// handed out first.
-func (w *walker) following(ctx context.Context, dir string) (*os.File, error) {
-	for {
-		name := ledger.SegmentName(w.p.Seq + 1)
-		h, _, err := openFile(filepath.Join(dir, name), false)
-		if errors.Is(err, os.ErrNotExist) {
-			packed := filepath.Join(dir, name+".zst")
-			if _, err := os.Lstat(packed); err == nil {
-				if err := w.read(ctx, []*file{{name: name + ".zst", path: packed, limit: -1}}); err != nil {
-					return nil, err
-				}
-				continue
-			}
-			name = ledger.ActiveName
-			if h, _, err = openFile(filepath.Join(dir, name), false); err != nil {
-				return nil, err
-			}
-		} else if err != nil {
-			return nil, err
-		}
-		w.p.Segment, w.p.Line, w.p.Offset = name, 0, 0
-		return h, nil
-	}
-}
-
-// more hands out the lines of h from w.p.Offset on.
-func (w *walker) more(h *os.File) error {
-	lines := ledger.NewLines(io.NewSectionReader(h, w.p.Offset, 1<<62), w.p.Offset)
-	for lines.Next() && !lines.Torn() {
-		if err := w.lines(append(lines.Line(), '\n')); err != nil {
+		if err := t.Read(ctx, each); failed != nil || err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	return lines.Err()
 }

@@ -125,7 +125,8 @@ func newAnchorPush(g *global) *cobra.Command {
 		Short: "Anchor the head of a ledger",
 		Long: `push verifies what is new since the last anchor, states the last record with
 its number and hash in one locked object, and reads the lock back. Only then it
-notes a receipt in DIR/anchors.jsonl. It refuses a chain that does not verify,
+notes a receipt in DIR/anchors.jsonl. That it was tried, and whether it went
+well, it notes in DIR/anchor-run.json, for "ledgerctl exporter". It refuses a chain that does not verify,
 and one that does not extend what was anchored before.
 
 A head that was anchored already is not anchored again, unless half of the time
@@ -163,6 +164,9 @@ func runPush(ctx context.Context, g *global, o pushOptions, dir string, out, std
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("no answer within %s", o.timeout))
 	defer cancel()
 	r, err := push(ctx, o, mode, dir)
+	if e := anchor.NoteRun(filepath.Join(dir, anchor.RunName), time.Now(), err == nil); e != nil {
+		fmt.Fprintf(stderr, "note: %s\n", ledger.Escape(e.Error()))
+	}
 	if o.textfile != "" {
 		if e := writeTextfile(o.textfile, dir, time.Now(), r, err); e != nil && err == nil {
 			err = fmt.Errorf("anchored, but the text file was not written: %w", e)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -94,6 +95,34 @@ func (l *flock) LockRange(ctx context.Context, slot uint64) (func(), error) {
 }
 
 func (*flock) SoleProcess() bool { return false }
+
+// RangeHeld reports whether some opening of the lock file at path holds slot
+// just now, of this process or another. It takes nothing, and opens the file to
+// read only. Where there is no file, nothing is held.
+func RangeHeld(path string, slot uint64) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return false, errors.Join(fmt.Errorf("look at a lock in %s: it is no regular file", path), err)
+	}
+	for {
+		lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: 0, Start: int64(slot), Len: 1}
+		err := unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return false, fmt.Errorf("look at a lock in %s: %w", path, err)
+		}
+		return lock.Type != unix.F_UNLCK, nil
+	}
+}
 
 // programName is who holds a lock, as SetHolder writes it.
 func programName() string {

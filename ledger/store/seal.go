@@ -47,9 +47,14 @@ func (s *Store) sealed() ([]sealedSegment, error) {
 	return slices.CompactFunc(all, func(a, b sealedSegment) bool { return a.first == b.first }), nil
 }
 
-// segment opens the plain bytes of g.
+// segment opens the plain bytes of g, which may have been compressed since it was
+// listed.
 func (s *Store) segment(g sealedSegment) (io.Reader, func(), error) {
 	f, err := s.fs.Open(s.path(g.name), false)
+	if errors.Is(err, fs.ErrNotExist) && !g.zstd {
+		g.name, g.zstd = g.name+".zst", true
+		f, err = s.fs.Open(s.path(g.name), false)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -87,34 +92,44 @@ func (s *Store) link(ctx context.Context, last sealedSegment) error {
 			return fmt.Errorf("the last line of %s: %w; look at it with ledgerctl verify", last.name, err)
 		}
 		s.head.Sum = v.Sum
-	} else if s.head, err = s.walk(ctx, last, r); err != nil {
+	} else if err = s.walk(ctx, last, r, nil); err != nil {
 		return err
 	}
 	s.first, s.before = s.head.Seq+1, ledger.SegmentName(last.first)
 	return nil
 }
 
-// walk checks a sealed segment and takes in its intents. It returns its head.
-func (s *Store) walk(ctx context.Context, g sealedSegment, r io.Reader) (ledger.Head, error) {
+// walk checks a sealed segment, whose first record must be linked to before where
+// that is known, and takes in its records.
+func (s *Store) walk(ctx context.Context, g sealedSegment, r io.Reader, before *ledger.Hash) error {
 	head := ledger.Head{Seq: g.first - 1}
+	if before != nil {
+		head.Sum = *before
+	}
+	s.seen.Lock()
+	s.head = head
+	s.seen.Unlock()
 	var v ledger.View
 	lines := ledger.NewLines(r, 0)
 	for lines.Next() {
 		if err := ctx.Err(); err != nil {
-			return head, err
+			return err
 		}
 		err := v.Parse(lines.Line())
-		linked := head.Seq < g.first || v.Prev == head.Sum // what the first is linked to is not looked at
+		linked := v.Prev == head.Sum || before == nil && head.Seq < g.first
 		if err != nil || lines.Torn() || !linked || v.Compute(&s.hash) != v.Sum || v.Seq != 0 && v.Seq != head.Seq+1 {
-			return head, fmt.Errorf("record %d, in %s at byte %d, is not what the chain says: look at it with ledgerctl verify", head.Seq+1, g.name, lines.Offset())
+			return fmt.Errorf("record %d, in %s at byte %d, is not what the chain says: look at it with ledgerctl verify", head.Seq+1, g.name, lines.Offset())
 		}
 		head = ledger.Head{Seq: head.Seq + 1, Sum: v.Sum}
+		s.seen.Lock()
+		s.head = head
 		s.intents.Observe(&v, head.Seq)
+		s.seen.Unlock()
 	}
 	if err := lines.Err(); err != nil {
-		return head, fmt.Errorf("read %s: %w", g.name, err)
+		return fmt.Errorf("read %s: %w", g.name, err)
 	}
-	return head, nil
+	return nil
 }
 
 // lastLine is the last line of a sealed segment, without its "\n".
@@ -162,13 +177,25 @@ func (s *Store) sealedByOther(mine durable.Info) bool {
 func (s *Store) advance(ctx context.Context) error {
 	for {
 		s.before = ledger.SegmentName(s.first)
-		name := ledger.SegmentName(s.head.Seq + 1)
-		_, err := s.fs.Lstat(s.path(name))
-		last := err != nil
-		if last {
-			name = ledger.ActiveName
+		next := sealedSegment{name: ledger.SegmentName(s.head.Seq + 1), first: s.head.Seq + 1}
+		f, err := s.fs.Open(s.path(next.name), false)
+		if errors.Is(err, fs.ErrNotExist) {
+			// A compressed segment has its name before the plain one loses its own.
+			packed := sealedSegment{next.name + ".zst", next.first, true}
+			switch _, err := s.fs.Lstat(s.path(packed.name)); {
+			case err == nil:
+				if err := s.pass(ctx, packed); err != nil {
+					return err
+				}
+				continue
+			case !errors.Is(err, fs.ErrNotExist):
+				return err
+			}
 		}
-		f, err := s.fs.Open(s.path(name), last)
+		last := errors.Is(err, fs.ErrNotExist)
+		if last {
+			f, err = s.fs.Open(s.path(ledger.ActiveName), true)
+		}
 		if err != nil {
 			return err
 		}
@@ -184,6 +211,25 @@ func (s *Store) advance(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// pass goes through a segment that others began, sealed and compressed since
+// this store looked.
+func (s *Store) pass(ctx context.Context, g sealedSegment) error {
+	r, done, err := s.segment(g)
+	if err != nil {
+		return err
+	}
+	defer done()
+	before := s.head.Sum
+	if err := s.walk(context.WithoutCancel(ctx), g, r, &before); err != nil {
+		return s.stop(err) // there is no going on from the middle
+	}
+	if s.head.Seq < g.first {
+		return s.stop(fmt.Errorf("%s holds no record", g.name))
+	}
+	s.first = g.first
+	return nil
 }
 
 // seal ends the active segment, which is not empty. The lock is held, the file
@@ -260,6 +306,9 @@ func (s *Store) Compress(ctx context.Context, before time.Time) (done []string, 
 			continue
 		}
 		info, err := s.fs.Lstat(s.path(g.name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // somebody else compressed it meanwhile
+		}
 		if err != nil {
 			return done, err
 		}
@@ -314,7 +363,7 @@ func (s *Store) compress(ctx context.Context, g sealedSegment) error {
 	if err != nil || got != want {
 		return errors.Join(fmt.Errorf("%s does not give back the segment, which is kept", target), err)
 	}
-	if err := s.fs.Remove(s.path(g.name)); err != nil {
+	if err := s.fs.Remove(s.path(g.name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return s.fs.SyncDir(s.dir)

@@ -278,3 +278,109 @@ func TestCompressFailure(t *testing.T) {
 		}
 	}
 }
+
+// TestBehindCompressed: a writer that was away while others sealed and
+// compressed goes on through what they left, and notices what was done to it.
+func TestBehindCompressed(t *testing.T) {
+	ctx := context.Background()
+	begin := func(t *testing.T) (dir string, busy, away *store.Store) {
+		dir = filepath.Join(t.TempDir(), "l")
+		busy, away = open(t, dir, store.Options{}), open(t, dir, store.Options{})
+		add(t, busy, "1")
+		add(t, away, "2")
+		for i := range 4 {
+			if _, err := busy.Append(ctx, ledger.Entry{Method: ledger.MethodCall, RequestID: fmt.Sprint("open-", i), Name: "n", Decision: ledger.Pending, Outcome: ledger.Intent}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := busy.Seal(ctx); err != nil {
+				t.Fatal(err)
+			}
+			if i == 2 {
+				if _, err := busy.Compress(ctx, time.Now().Add(time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return dir, busy, away
+	}
+	dir, busy, away := begin(t)
+	add(t, away, "3")
+	add(t, busy, "4")
+	if err := away.Refresh(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := away.OpenIntents(""), busy.OpenIntents(""); len(a) != 4 || !slices.Equal(a, b) {
+		t.Errorf("open intents %v, want %v", a, b)
+	}
+	checkDir(t, dir)
+
+	for what, spoil := range map[string]func(name string) error{
+		"another ledger's": func(name string) error {
+			other, _, _ := begin(t)
+			b, err := os.ReadFile(filepath.Join(other, filepath.Base(name)))
+			if err == nil {
+				err = os.WriteFile(name, b, 0o600)
+			}
+			return err
+		},
+		"cut":   func(name string) error { return os.Truncate(name, 40) },
+		"empty": func(name string) error { return os.Truncate(name, 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir, _, away := begin(t)
+			if err := spoil(filepath.Join(dir, ledger.SegmentName(4)+".zst")); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := away.Append(ctx, ledger.Entry{RequestID: "3"}); err == nil {
+					t.Fatal("it went on")
+				}
+			}
+		})
+	}
+}
+
+// TestWritersSealAndCompress: several openings write, seal and compress at once,
+// and no one is ever stopped.
+func TestWritersSealAndCompress(t *testing.T) {
+	ctx := context.Background()
+	dir := filepath.Join(t.TempDir(), "l")
+	done := make(chan struct{})
+	var writers, compressors sync.WaitGroup
+	for w := range 4 {
+		s := open(t, dir, store.Options{SealAt: 1500})
+		writers.Go(func() {
+			for i := range 40 {
+				if _, err := s.Append(ctx, ledger.Entry{RequestID: fmt.Sprintf("%d-%d", w, i), Method: ledger.MethodCall}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+		compressors.Go(func() {
+			for {
+				if _, err := s.Compress(ctx, time.Now().Add(time.Hour)); err != nil {
+					t.Error(err)
+					return
+				}
+				select {
+				case <-done:
+					return
+				default:
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(done)
+	compressors.Wait()
+	n := 0
+	for _, r := range checkDir(t, dir) {
+		if r.Method == ledger.MethodCall {
+			n++
+		}
+	}
+	if n != 160 {
+		t.Errorf("%d of 160 records are there", n)
+	}
+}

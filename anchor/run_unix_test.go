@@ -1,0 +1,47 @@
+//go:build unix
+
+package anchor_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/auditledger/auditledger/anchor"
+)
+
+// TestRunRefuses: what is no regular file is neither read, written, followed nor
+// waited for.
+func TestRunRefuses(t *testing.T) {
+	dir := t.TempDir()
+	target := filepath.Join(dir, "target")
+	if err := os.WriteFile(target, []byte("theirs"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, put := range map[string]func(path string) error{
+		"link":          func(p string) error { return os.Symlink(target, p) },
+		"dangling link": func(p string) error { return os.Symlink(filepath.Join(dir, "made"), p) },
+		"directory":     func(p string) error { return os.Mkdir(p, 0o700) },
+		"pipe":          func(p string) error { return syscall.Mkfifo(p, 0o600) },
+		"device":        func(p string) error { return os.Symlink("/dev/zero", p) },
+	} {
+		path := filepath.Join(dir, name)
+		if err := put(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := anchor.NoteRun(path, time.Unix(1, 0), true); err == nil {
+			t.Errorf("%s: written", name)
+		}
+		if r, err := anchor.ReadRun(path); err == nil || r != (anchor.Run{}) {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+	if b, err := os.ReadFile(target); err != nil || string(b) != "theirs" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "made")); err == nil {
+		t.Error("a link was followed")
+	}
+}
