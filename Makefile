@@ -12,9 +12,14 @@ STATICCHECK := bin/tools/staticcheck
 
 # S3 servers for the tests and the demo, from the module under tools: one that locks, one that pretends to.
 S3_SERVERS := bin/tools/s3demo bin/tools/s3pretender
+
+# What tries the alerts: promtool and prometheus, where the machine has none those of Debian, unpacked and not installed,
+# so that no service starts and nothing outside of bin changes.
+PROMETHEUS := bin/tools/prometheus
+
 SCRIPTS := .ci/run $(shell find . -name node_modules -prune -o -name '*.sh' -print)
 
-.PHONY: build demo test client lint lint-go lint-mod lint-sh race crash fuzz bench clean help
+.PHONY: build demo test client prometheus lint lint-go lint-mod lint-sh race crash fuzz bench clean help
 
 build: ## bin/gated-mcp and bin/ledgerctl
 	go build -trimpath -o bin/ ./cmd/gated-mcp ./cmd/ledgerctl
@@ -22,7 +27,7 @@ build: ## bin/gated-mcp and bin/ledgerctl
 demo: build bin/tools/s3demo ## the main job on real input, told step by step
 	go run ./internal/demo -bin bin
 
-test: build client $(S3_SERVERS) ## everything, under the race detector; brings the client's packages where node is
+test: build client prometheus $(S3_SERVERS) ## everything, under the race detector; brings what it needs: S3 servers, the client's packages (node), prometheus (apt-get)
 	go test -race ./...
 
 client:
@@ -35,6 +40,21 @@ client:
 $(CLIENT_READY): $(CLIENT)/package.json $(CLIENT)/package-lock.json $(CLIENT)/.npmrc
 	npm ci --prefix $(CLIENT) --ignore-scripts --no-audit --no-fund
 	touch $@
+
+prometheus:
+	@if command -v promtool >/dev/null && command -v prometheus >/dev/null || [ -x $(PROMETHEUS) ]; then exit; fi; \
+	if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then \
+		$(MAKE) --no-print-directory $(PROMETHEUS) && exit; \
+	fi; \
+	echo '*** no prometheus: its tests are SKIPPED' >&2
+
+$(PROMETHEUS):
+	@mkdir -p bin/tools
+	@new=$$(mktemp -d bin/tools/new.XXXXXX); trap "rm -rf $$new" EXIT; chmod 755 $$new; \
+	download() { (cd $$new && timeout 300 apt-get -o APT::Sandbox::User=root download prometheus) >/dev/null; }; \
+	{ download || { [ "$$(id -u)" = 0 ] && timeout 120 apt-get update >/dev/null && download; }; } && \
+	dpkg-deb -x $$new/prometheus_*.deb $$new && \
+	mv $$new/usr/bin/promtool $$new/usr/bin/prometheus bin/tools/
 
 lint: lint-go lint-mod lint-sh ## format, vet, staticcheck, other platforms, tidy modules, shell scripts
 

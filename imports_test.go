@@ -54,6 +54,7 @@ var importers = []struct {
 	{"github.com/spf13/...", []string{"./cmd/..."}},
 	{"github.com/prometheus/...", []string{"./server/metrics/..."}},
 	{"github.com/aws/...", []string{"./anchor/s3anchor/..."}},
+	{"go.opentelemetry.io/...", []string{"./server/tracing/..."}},
 	{"flag", programs},
 	{"os/signal", programs},
 }
@@ -67,7 +68,7 @@ var reaches = []struct {
 		except: []string{"./anchor/s3anchor/..."},
 		never: []string{
 			"net", "net/http/...", "database/sql/...",
-			"github.com/aws/...", "github.com/spf13/...", "github.com/prometheus/...", "github.com/modelcontextprotocol/...",
+			"github.com/aws/...", "github.com/spf13/...", "github.com/prometheus/...", "github.com/modelcontextprotocol/...", "go.opentelemetry.io/...",
 		},
 	},
 	{rooms: []string{"./verify/..."}, never: []string{"./ledger/store/..."}},
@@ -137,6 +138,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		"./anchor/s3anchor":       {imports: []string{"./anchor", "github.com/aws/aws-sdk-go-v2/service/s3"}},
 		"./server/effects":        {imports: []string{"./internal/durable"}},
 		"./server/metrics":        {imports: []string{"github.com/prometheus/client_golang/prometheus"}},
+		"./server/tracing":        {imports: []string{"go.opentelemetry.io/otel/sdk/trace"}},
 		"./server":                {imports: []string{"./server/metrics", "github.com/modelcontextprotocol/go-sdk/mcp"}},
 		"./cmd/ledgerctl":         {imports: []string{"./server", "./ledger/store", "github.com/spf13/cobra", "flag"}, uses: []string{"os.Getenv in main.go"}},
 		"golang.org/x/sys/unix":   {imports: []string{"net"}},
@@ -167,6 +169,7 @@ func TestImportRulesCanFail(t *testing.T) {
 		{"./internal/demo", node{imports: []string{"github.com/spf13/cobra"}}, "./internal/demo imports github.com/spf13/cobra: reserved for"},
 		{"./server/gate", node{imports: []string{"github.com/prometheus/client_golang/prometheus"}}, "reserved for [./server/metrics/...]"},
 		{"./server", node{imports: []string{"github.com/aws/smithy-go"}}, "reserved for [./anchor/s3anchor/...]"},
+		{"./server/gate", node{imports: []string{"go.opentelemetry.io/otel/trace"}}, "reserved for [./server/tracing/...]"},
 		{"./server", node{imports: []string{"os/signal"}}, "./server imports os/signal: reserved for"},
 		{"./ledger/store", node{imports: []string{"flag"}}, "./ledger/store imports flag: reserved for"},
 		{"./ledger", node{imports: []string{"net"}}, "./ledger reaches net"},

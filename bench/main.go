@@ -2,7 +2,7 @@
 // limit that the machine sets, measured in the same run.
 //
 //	go run ./bench            all of it
-//	go run ./bench -only append,server,verify,anchor,snapshot
+//	go run ./bench -only append,server,verify,anchor,snapshot,metrics
 package main
 
 import (
@@ -30,7 +30,7 @@ type bench struct {
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("bench: ")
-	only := flag.String("only", "append,server,verify,anchor,snapshot", "which parts to run")
+	only := flag.String("only", "append,server,verify,anchor,snapshot,metrics", "which parts to run")
 	dir := flag.String("dir", "/var/tmp", "a directory on the disk to measure, which must not be memory")
 	flag.Parse()
 	work, err := os.MkdirTemp(*dir, ".bench-")
@@ -51,6 +51,8 @@ func main() {
 			b.anchor()
 		case "snapshot":
 			b.snapshot()
+		case "metrics":
+			b.metrics()
 		default:
 			log.Printf("no part is called %q", part)
 		}

@@ -26,8 +26,10 @@ type gated struct {
 	waitM sync.Mutex
 }
 
-func startServer(bin, dir, policyFile string) *gated {
-	g := &gated{cmd: exec.Command(bin, "--ledger", dir, "--policy", policyFile, "--seal-at", "-1"), wait: map[int]chan json.RawMessage{}}
+// startServer starts a server; env is added to the environment, flags to the arguments.
+func startServer(bin, dir, policyFile string, env []string, flags ...string) *gated {
+	g := &gated{cmd: exec.Command(bin, append([]string{"--ledger", dir, "--policy", policyFile, "--seal-at", "-1"}, flags...)...), wait: map[int]chan json.RawMessage{}}
+	g.cmd.Env = append(os.Environ(), env...)
 	in, err := g.cmd.StdinPipe()
 	check(err)
 	out, err := g.cmd.StdoutPipe()
@@ -153,7 +155,7 @@ func (b *bench) server() {
 	policyFile := filepath.Join(b.dir, "policy.json")
 	check(os.WriteFile(policyFile, policy.Starter(), 0o600))
 
-	g := startServer(bin, filepath.Join(b.dir, "calls"), policyFile)
+	g := startServer(bin, filepath.Join(b.dir, "calls"), policyFile, nil)
 	g.request("server/discover", "")
 	serial := 0
 	one := func(n int) []time.Duration {
@@ -213,7 +215,7 @@ func (b *bench) server() {
 	var starts, peaks, rests []float64
 	for range 5 {
 		start := time.Now()
-		g := startServer(bin, large, policyFile)
+		g := startServer(bin, large, policyFile, nil)
 		g.request("server/discover", "")
 		starts = append(starts, time.Since(start).Seconds())
 		serial++

@@ -85,24 +85,30 @@ func TestSystemd(t *testing.T) {
 	if err := os.WriteFile(command, []byte("#!/bin/sh\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	service := read(t, "systemd/ledger-anchor.service")
-	for _, needs := range []string{"Type=oneshot", "User=gated-mcp", "NoNewPrivileges=yes", "ProtectSystem=strict", "TimeoutStartSec=", "EnvironmentFile="} {
-		if !strings.Contains(service, needs) {
-			t.Errorf("%s is missing", needs)
+	var units []string
+	for name, needs := range map[string][]string{
+		"ledger-anchor.service": {"Type=oneshot", "TimeoutStartSec=", "EnvironmentFile=", "ExecStart=/usr/local/bin/ledgerctl anchor push "},
+		"ledger-anchor.timer":   {"OnCalendar=hourly", "Persistent=yes"},
+		"ledger-exporter.service": {"Restart=", "StateDirectory=", "ReadOnlyPaths=/var/lib/gated-mcp", "ExecReload=/bin/kill -HUP $MAINPID", "WantedBy=multi-user.target",
+			"ExecStart=/usr/local/bin/ledgerctl exporter /var/lib/gated-mcp --listen 127.0.0.1:"},
+	} {
+		text := read(t, "systemd/"+name)
+		if strings.HasSuffix(name, ".service") {
+			needs = append(needs, "User=gated-mcp", "NoNewPrivileges=yes", "ProtectSystem=strict", "CapabilityBoundingSet=\n", "PrivateTmp=yes", "UMask=0077")
 		}
-	}
-	if !strings.Contains(service, "ExecStart=/usr/local/bin/ledgerctl anchor push ") {
-		t.Fatal("the service does not push")
-	}
-	service = strings.Replace(service, "/usr/local/bin/ledgerctl", command, 1)
-	for name, text := range map[string]string{"ledger-anchor.service": service, "ledger-anchor.timer": read(t, "systemd/ledger-anchor.timer")} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		for _, n := range needs {
+			if !strings.Contains(text, "\n"+n) {
+				t.Errorf("%s: %s is missing", name, n)
+			}
+		}
+		units = append(units, filepath.Join(dir, name))
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Replace(text, "/usr/local/bin/ledgerctl", command, 1)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	out := tool(t, dir, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", filepath.Join(dir, "ledger-anchor.service"), filepath.Join(dir, "ledger-anchor.timer"))
+	out := tool(t, dir, "systemd-analyze", append([]string{"verify", "--man=no", "--recursive-errors=no"}, units...)...)
 	for line := range strings.Lines(out) {
-		if strings.Contains(line, "ledger-anchor") && !strings.Contains(line, "gated-mcp") {
+		if strings.Contains(line, "ledger-") && !strings.Contains(line, "gated-mcp") {
 			t.Errorf("systemd says: %s", line)
 		}
 	}

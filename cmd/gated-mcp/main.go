@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"github.com/auditledger/auditledger/server"
 	"github.com/auditledger/auditledger/server/effects"
 	"github.com/auditledger/auditledger/server/gate"
+	"github.com/auditledger/auditledger/server/metrics"
 	"github.com/auditledger/auditledger/server/policy"
 	"github.com/auditledger/auditledger/server/tracing"
 )
@@ -41,6 +43,8 @@ type options struct {
 	network        bool
 	maxLine        int
 	sealAt         int64
+	metrics        string
+	optional       bool
 	debug          bool
 }
 
@@ -87,6 +91,8 @@ the session failed.`,
 	f.BoolVar(&o.network, "allow-network-fs", false, "open a ledger on a network file system, where two hosts may fork it")
 	f.IntVar(&o.maxLine, "max-message", 16<<20, "longest message that is read, in bytes")
 	f.Int64Var(&o.sealAt, "seal-at", store.DefaultSealAt, "size in bytes from which on a segment of the ledger is sealed")
+	f.StringVar(&o.metrics, "metrics", "", "serve metrics for Prometheus at HOST:PORT; without HOST on loopback. Where it is taken, nothing is served")
+	f.BoolVar(&o.optional, "metrics-optional", false, "where the address of --metrics is taken, serve tools without metrics")
 	f.BoolVar(&o.debug, "debug", false, "more log lines on stderr; arguments are never among them")
 	return c
 }
@@ -154,6 +160,10 @@ func run(ctx context.Context, o options) error {
 			traces.Close(last)
 		}()
 	}
+	listener, err := listen(o, log)
+	if err != nil {
+		return err
+	}
 	st, err := store.Open(ctx, o.ledger, store.Options{Log: log, AllowNetworkFS: o.network, SealAt: o.sealAt})
 	if err != nil {
 		return err
@@ -163,8 +173,21 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	s, err := server.New(server.Config{Name: "gated-mcp", Version: version(), Ledger: st, Policy: p, Log: log, MaxLine: o.maxLine, Tracer: tracer,
-		Instructions: "Each write takes a request_id; a retry with the same one is safe. Calls that the policy does not allow are refused and recorded."})
+	c := server.Config{Name: "gated-mcp", Version: version(), Ledger: st, Policy: p, Log: log, MaxLine: o.maxLine, Tracer: tracer,
+		Instructions: "Each write takes a request_id; a retry with the same one is safe. Calls that the policy does not allow are refused and recorded."}
+	var shown *metrics.Metrics // nil where nobody asked for them
+	if listener != nil {
+		shown, err = metrics.New(metrics.Config{Dirs: []string{o.ledger}, Policies: []*policy.Policy{p}, Server: true, Log: log,
+			InFlight: func(dir, requestID string) bool {
+				held, err := store.InFlight(dir, requestID)
+				return err == nil && held
+			}})
+		if err != nil {
+			return err
+		}
+		c.Called, c.Appended = shown.Called, shown.Appended
+	}
+	s, err := server.New(c)
 	if err != nil {
 		return err
 	}
@@ -188,18 +211,41 @@ func run(ctx context.Context, o options) error {
 		for {
 			select {
 			case <-hup:
-				reload(ctx, s, o.policy, log)
+				reload(ctx, s, shown, o.policy, log)
 			case <-ctx.Done():
 				return
 			}
 		}
 	}()
+	if shown != nil {
+		log.Info("metrics are served", "address", listener.Addr().String())
+		go shown.Run(ctx)
+		go func() {
+			if err := shown.Serve(ctx, listener); err != nil {
+				log.Error("metrics are not served any more", "error", err)
+			}
+		}()
+	}
 	return s.ServeStdio(ctx, os.Stdin, os.Stdout)
+}
+
+// listen takes the address of metrics, before anything else is touched: nil
+// where none is asked for, or where it is taken and that is no matter.
+func listen(o options, log *slog.Logger) (net.Listener, error) {
+	if o.metrics == "" {
+		return nil, nil
+	}
+	l, err := metrics.Listen(o.metrics)
+	if err != nil && o.optional && errors.Is(err, syscall.EADDRINUSE) {
+		log.Warn("tools are served without metrics", "error", err)
+		return nil, nil
+	}
+	return l, err
 }
 
 // reload puts the policy file in force, or keeps the one before; either way it
 // is a record.
-func reload(ctx context.Context, s *server.Server, path string, log *slog.Logger) {
+func reload(ctx context.Context, s *server.Server, shown *metrics.Metrics, path string, log *slog.Logger) {
 	p, err := policy.Load(path)
 	if err != nil {
 		log.Error("the policy was not loaded again, the one before stays in force", "error", err)
@@ -208,6 +254,9 @@ func reload(ctx context.Context, s *server.Server, path string, log *slog.Logger
 	}
 	for _, warning := range p.Check(s.Tools()) {
 		log.Warn("policy: " + warning)
+	}
+	if shown != nil {
+		shown.SetPolicies(p)
 	}
 	if err := s.Gate().SetPolicy(ctx, p); err == nil {
 		log.Info("policy loaded again", "sha256", p.Digest().String())

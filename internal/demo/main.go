@@ -82,7 +82,7 @@ func run(ctx context.Context, bin string) (failed int, err error) {
 	}()
 	d.ledger = filepath.Join(d.dir, "ledger")
 	d.target, d.crashMark = filepath.Join(d.dir, "target.txt"), filepath.Join(d.dir, "crash-marker")
-	for _, step := range []func() error{d.list, d.write, d.retry, d.conflict, d.deny, d.crash, d.recover, d.probe, d.plan, d.verify, d.edited, d.cut, d.anchor, d.anchorFinds} {
+	for _, step := range []func() error{d.list, d.write, d.retry, d.conflict, d.deny, d.crash, d.recover, d.metrics, d.probe, d.plan, d.verify, d.edited, d.cut, d.anchor, d.anchorFinds} {
 		if err := step(); err != nil {
 			return d.failed, fmt.Errorf("step %d: %w", d.step, err)
 		}
@@ -234,6 +234,41 @@ func (d *demo) recover() error {
 	code, _ := d.ledgerctl("doubt", d.ledger)
 	d.claim(code == 0, "nothing is in doubt")
 	return d.stop()
+}
+
+func (d *demo) metrics() error {
+	d.title("What Prometheus sees; here ledgerctl exporter writes it once, for the node exporter")
+	name := filepath.Join(d.dir, "ledger.prom")
+	if code, out := d.ledgerctl("exporter", "--textfile", name, "--checkpoint", "", d.ledger); code != 0 {
+		return fmt.Errorf("ledgerctl exporter: exit status %d: %s", code, out)
+	}
+	page, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	total := func(tool, outcome string) string {
+		series := fmt.Sprintf("ledger_tool_calls_total{ledger=%q,outcome=%q,tool=%q} ", d.ledger, outcome, tool)
+		for line := range strings.Lines(string(page)) {
+			if value, ok := strings.CutPrefix(line, series); ok {
+				return strings.TrimSpace(value)
+			}
+		}
+		return "absent"
+	}
+	got := fmt.Sprintf("write_note: %s committed, %s replay, %s error, %s void; rm_rf: %s deny; names that no policy knows: %s deny",
+		total("write_note", "committed"), total("write_note", "replay"), total("write_note", "error"), total("write_note", "void"),
+		total("rm_rf", "deny"), total("other", "deny"))
+	d.say("ledger_tool_calls_total: %s", got)
+	counted := map[string]int{}
+	for _, r := range d.records() {
+		counted[r.Name+" "+r.Decision+"/"+r.Outcome]++
+	}
+	want := fmt.Sprintf("write_note: %d committed, %d replay, %d error, %d void; rm_rf: %d deny; names that no policy knows: 0 deny",
+		counted["write_note allow/committed"], counted["write_note allow/replay"], counted["write_note allow/error"], counted["write_note void/not_executed"],
+		counted["rm_rf deny/not_executed"])
+	d.claim(got == want && counted["write_note allow/committed"] == 2, "these are the records, over three processes and a crash")
+	d.claim(strings.Contains(string(page), "verdict=\"intact\"} 1\n"), "and the ledger was verified")
+	return nil
 }
 
 func (d *demo) verify() error {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -30,10 +31,14 @@ func (g *Gate) mutate(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResul
 		g.append(ctx, c.entry(ledger.Void, ledger.NotExecuted, ledger.ReasonCancelled))
 		return failure("cancelled before anything was done"), nil
 	}
+	begun := time.Now()
 	if err == nil {
 		err = g.ledger.Refresh(ctx)
 	}
 	if err != nil {
+		if g.added != nil {
+			g.added(time.Since(begun), err) // it has no record, and cannot have one
+		}
 		g.log.Error("a mutation was refused", "tool", c.Name, "error", err)
 		return nil, unavailable()
 	}
