@@ -113,12 +113,12 @@ func TestTrace(t *testing.T) {
 		records                        []string
 	}
 	wants := map[string]want{
-		call("write_note", note("req-0001", secret), "committed"): {"tools/call write_note", "req-0001", "", "decide decide intent effect outcome",
+		call("write_note", note("req-0001", secret), "committed"): {"tools/call write_note", "req-0001", "", "decide intent effect outcome",
 			[]string{"pending/intent", "allow/committed"}},
-		call("write_note", note("req-0001", secret), "replay"): {"tools/call write_note", "req-0001", "", "decide decide outcome", []string{"allow/replay"}},
-		call("write_note", note("req-0001", secret+"!"), "failed"): {"tools/call write_note", "req-0001", "tool_error", "decide decide outcome",
+		call("write_note", note("req-0001", secret), "replay"): {"tools/call write_note", "req-0001", "", "decide outcome", []string{"allow/replay"}},
+		call("write_note", note("req-0001", secret+"!"), "failed"): {"tools/call write_note", "req-0001", "tool_error", "decide outcome",
 			[]string{"allow/error request_id_conflict"}},
-		call("read_ledger", "{}", "read"):                                  {"tools/call read_ledger", "observe", "", "decide decide read outcome", []string{"allow/observed"}},
+		call("read_ledger", "{}", "read"):                                  {"tools/call read_ledger", "observe", "", "decide read outcome", []string{"allow/observed"}},
 		call("rm_rf", `{"path":"/`+secret+`"}`, "-32602 tool_not_allowed"): {"tools/call rm_rf", "missing", "-32602", "decide outcome", []string{"deny/not_executed tool_not_allowed"}},
 		call("no_such_tool", `{"request_id":"req-0002","x":"`+secret+`"}`, "-32602 tool_not_allowed"): {"tools/call", "req-0002", "-32602", "decide outcome",
 			[]string{"deny/not_executed tool_not_allowed"}},

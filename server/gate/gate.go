@@ -276,7 +276,7 @@ func (g *Gate) Handle(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallT
 		if err := g.admit(ctx, c, req.Params.Arguments); err != nil {
 			return nil, err
 		}
-	} else if err := g.decide(ctx, c); err != nil {
+	} else if err := g.enforce(ctx, c, g.decide(c)); err != nil {
 		return nil, err
 	}
 	t := g.tools[c.Name]
@@ -300,7 +300,10 @@ func (g *Gate) admit(ctx context.Context, c *Call, raw json.RawMessage) error {
 	}
 	c.targets = targetsOf(g.Policy(), c)
 	c.targets.look()
-	return g.decide(ctx, c)
+	_, span := g.step(ctx, c, stepDecide)
+	d := g.decide(c)
+	span.End(d.Reason)
+	return g.enforce(ctx, c, d)
 }
 
 // read takes in the arguments of a call. Those that are not canonical JSON, and
@@ -325,20 +328,21 @@ func (c *Call) read(raw json.RawMessage) error {
 	return nil
 }
 
-// decide asks the policy in force; a refusal is recorded, and the error is its
-// answer.
-func (g *Gate) decide(ctx context.Context, c *Call) error {
-	_, span := g.step(ctx, c, stepDecide)
+// decide asks the policy in force.
+func (g *Gate) decide(c *Call) policy.Decision {
 	d := g.Policy().Decide(policy.Call{Tool: c.Name, Arguments: c.Value})
 	c.policy = d.Policy
 	if d.Allow && g.tools[c.Name] == nil {
 		d.Allow, d.Reason = false, ledger.ReasonToolNotAllowed
 	}
+	return d
+}
+
+// enforce records a refusal, and the error is its answer.
+func (g *Gate) enforce(ctx context.Context, c *Call, d policy.Decision) error {
 	if d.Allow {
-		span.End("")
 		return nil
 	}
-	span.End(d.Reason)
 	return g.refuse(ctx, c, d.Reason, d.Rule, "")
 }
 

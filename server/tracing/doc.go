@@ -8,7 +8,7 @@
 // tracestate in the _meta of its request name. Its parts are spans below it:
 //
 //	tools/call TOOL   the call, from its reading to its answer; "tools/call" where no such tool is served
-//	  decide          the policy; twice, since a tool's own entry asks once more
+//	  decide          the policy, when the call comes in
 //	  intent          the intent record, until it is durable
 //	  effect          the effect of a mutation, until it is durable
 //	  read            the run of a tool that changes nothing
@@ -55,6 +55,7 @@
 //
 // # When the collector is away
 //
-// Spans wait in a queue of bounded length and are dropped where it is full. No
-// call waits for them. What goes wrong is a log line, at most one a minute.
+// Spans are gathered for a second and wait in a queue of bounded length; where it
+// is full they are dropped, and so are those of the 5 s after the collector did
+// not take some. No call waits for them. What goes wrong is a log line, at most one a minute.
 package tracing

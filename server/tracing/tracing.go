@@ -55,7 +55,7 @@ func New(ctx context.Context, c Config) (*Tracer, error) {
 	if err != nil {
 		return fail(err)
 	}
-	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(res))
+	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(newGather(sdk.NewBatchSpanProcessor(&rested{SpanExporter: exporter, now: time.Now}))), sdk.WithResource(res))
 	return &Tracer{provider: p, tracer: p.Tracer("github.com/auditledger/auditledger", trace.WithInstrumentationVersion(c.Version))}, nil
 }
 
@@ -103,33 +103,48 @@ func (t *Tracer) Begin(ctx context.Context, tool string, meta map[string]any, re
 	if tool != "" {
 		name += " " + tool
 	}
-	ctx, s := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-		attribute.String("mcp.method.name", "tools/call"),
-		attribute.String("gen_ai.operation.name", "execute_tool"),
-		attribute.String("network.transport", "pipe")))
-	if v, ok := meta["io.modelcontextprotocol/protocolVersion"].(string); ok {
-		s.SetAttributes(attribute.String("mcp.protocol.version", ledger.Clip(v)))
+	ctx, s := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindServer))
+	c := newSpan(s, remote, 8)
+	if c.recording {
+		c.attributes = append(c.attributes, attribute.String("mcp.method.name", "tools/call"),
+			attribute.String("gen_ai.operation.name", "execute_tool"), attribute.String("network.transport", "pipe"))
+		if v, ok := meta["io.modelcontextprotocol/protocolVersion"].(string); ok {
+			c.Set("mcp.protocol.version", v)
+		}
 	}
-	return ctx, span{s, remote}
+	return ctx, c
 }
 
 // Step implements gate.Tracer. Where ctx is of no call, as when a server starts
 // and closes what a crash left open, there is no span.
 func (t *Tracer) Step(ctx context.Context, name string) (context.Context, gate.Span) {
 	if !trace.SpanContextFromContext(ctx).IsValid() {
-		return ctx, span{trace.SpanFromContext(ctx), false}
+		return ctx, new(span)
 	}
 	ctx, s := t.tracer.Start(ctx, name)
-	return ctx, span{s, false}
+	return ctx, newSpan(s, false, 5)
 }
 
+// span is a gate.Span. Its attributes are set at its end, at once: the SDK takes
+// a lock for each setting of some.
 type span struct {
 	trace.Span
-	remote bool
+	remote     bool // its parent is a caller's
+	recording  bool
+	attributes []attribute.KeyValue
+}
+
+// newSpan makes room for n attributes.
+func newSpan(s trace.Span, remote bool, n int) *span {
+	c := &span{Span: s, remote: remote, recording: s.IsRecording()}
+	if c.recording {
+		c.attributes = make([]attribute.KeyValue, 0, n)
+	}
+	return c
 }
 
 // TraceID implements gate.Span. A trace that nobody keeps has none.
-func (s span) TraceID() string {
+func (s *span) TraceID() string {
 	if c := s.SpanContext(); c.IsSampled() || s.remote {
 		return c.TraceID().String()
 	}
@@ -137,21 +152,29 @@ func (s span) TraceID() string {
 }
 
 // Set implements gate.Span.
-func (s span) Set(key, value string) {
-	if s.IsRecording() {
-		s.SetAttributes(attribute.String(key, ledger.Clip(value)))
+func (s *span) Set(key, value string) {
+	if s.recording {
+		s.attributes = append(s.attributes, attribute.String(key, ledger.Clip(value)))
 	}
 }
 
 // SetInt implements gate.Span.
-func (s span) SetInt(key string, value int64) { s.SetAttributes(attribute.Int64(key, value)) }
+func (s *span) SetInt(key string, value int64) {
+	if s.recording {
+		s.attributes = append(s.attributes, attribute.Int64(key, value))
+	}
+}
 
 // End implements gate.Span.
-func (s span) End(errorType string) {
+func (s *span) End(errorType string) {
+	if s.Span == nil {
+		return
+	}
 	if errorType != "" {
-		s.SetAttributes(attribute.String("error.type", errorType))
+		s.Set("error.type", errorType)
 		s.SetStatus(codes.Error, "")
 	}
+	s.SetAttributes(s.attributes...)
 	s.Span.End()
 }
 

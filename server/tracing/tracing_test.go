@@ -1,0 +1,152 @@
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+)
+
+func TestWanted(t *testing.T) {
+	for _, c := range []struct {
+		env  string
+		on   bool
+		fail string
+	}{
+		{"", false, ""},
+		{"OTEL_SERVICE_NAME=x OTEL_TRACES_SAMPLER=always_on OTEL_EXPORTER_OTLP_HEADERS=a=b", false, ""},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318", true, ""},
+		{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://c:4318/v1/traces", true, ""},
+		{"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://c:4318", false, ""},
+		{"OTEL_TRACES_EXPORTER=otlp", true, ""},
+		{"OTEL_TRACES_EXPORTER=none OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4318", false, ""},
+		{"OTEL_SDK_DISABLED=TRUE OTEL_TRACES_EXPORTER=console", false, ""},
+		{"OTEL_SDK_DISABLED=false OTEL_TRACES_EXPORTER=otlp", true, ""},
+		{"OTEL_TRACES_EXPORTER=console", false, "OTEL_TRACES_EXPORTER"},
+		{"OTEL_TRACES_EXPORTER=otlp,console", false, "OTEL_TRACES_EXPORTER"},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", true, ""},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=grpc", false, "OTEL_EXPORTER_OTLP_PROTOCOL"},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf", true, ""},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", false, ""},
+	} {
+		env := map[string]string{}
+		for _, pair := range strings.Fields(c.env) {
+			name, value, _ := strings.Cut(pair, "=")
+			env[name] = value
+		}
+		on, err := wanted(func(name string) string { return env[name] })
+		if on != c.on || (err != nil) != (c.fail != "") || err != nil && !strings.Contains(err.Error(), c.fail) {
+			t.Errorf("%q: %v, %v", c.env, on, err)
+		}
+	}
+}
+
+// bunches is a processor that counts what it is given.
+type bunches struct {
+	sdk.SpanProcessor
+	shutdown bool
+
+	mu    sync.Mutex
+	ended int
+}
+
+func (b *bunches) OnStart(context.Context, sdk.ReadWriteSpan) {}
+func (b *bunches) OnEnd(sdk.ReadOnlySpan)                     { b.mu.Lock(); b.ended++; b.mu.Unlock() }
+func (b *bunches) Shutdown(context.Context) error             { b.shutdown = true; return nil }
+
+// TestGather: every span is handed over once, after a second, or with many
+// others, or at the end.
+func TestGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bunches{}
+		p := sdk.NewTracerProvider(sdk.WithSpanProcessor(newGather(b)))
+		end := func(n int) {
+			for range n {
+				_, s := p.Tracer("").Start(t.Context(), "x")
+				s.End()
+			}
+		}
+		want := func(n int) {
+			t.Helper()
+			synctest.Wait()
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.ended != n {
+				t.Errorf("%d spans were handed over, want %d", b.ended, n)
+			}
+		}
+		end(3)
+		want(0)
+		time.Sleep(gatherFor)
+		want(3)
+		end(gatherAtMost - 1)
+		want(3)
+		end(1)
+		want(3 + gatherAtMost)
+		end(2)
+		if err := p.Shutdown(t.Context()); err != nil || !b.shutdown {
+			t.Errorf("shut down: %v, %v", err, b.shutdown)
+		}
+		want(5 + gatherAtMost)
+	})
+}
+
+// refusing is an exporter that fails while it is told to.
+type refusing struct {
+	fail  bool
+	asked int
+}
+
+func (r *refusing) ExportSpans(context.Context, []sdk.ReadOnlySpan) error {
+	r.asked++
+	if r.fail {
+		return errors.New("no")
+	}
+	return nil
+}
+func (*refusing) Shutdown(context.Context) error { return nil }
+
+func TestRested(t *testing.T) {
+	now := time.Unix(1, 0)
+	x := &refusing{fail: true}
+	r := &rested{SpanExporter: x, now: func() time.Time { return now }}
+	spans := tracetest.SpanStubs{{Name: "x"}}.Snapshots()
+	send := func(ok bool, asked int) {
+		t.Helper()
+		if err := r.ExportSpans(t.Context(), spans); (err == nil) != ok || x.asked != asked {
+			t.Errorf("%v, asked %d times, want %d", err, x.asked, asked)
+		}
+	}
+	send(false, 1)
+	send(true, 1) // dropped
+	now = now.Add(restFor - 1)
+	send(true, 1)
+	now = now.Add(1)
+	send(false, 2)
+	now = now.Add(restFor)
+	x.fail = false
+	send(true, 3)
+	send(true, 4)
+}
+
+func TestErrorLog(t *testing.T) {
+	var b bytes.Buffer
+	now := time.Unix(1, 0)
+	l := &errorLog{log: slog.New(slog.NewTextHandler(&b, nil)), now: func() time.Time { return now }}
+	for range 100 {
+		l.Handle(errors.New("\x1b[2K"))
+	}
+	now = now.Add(time.Minute)
+	l.Handle(errors.New("again"))
+	if got := b.String(); strings.Count(got, "\n") != 2 || strings.Contains(got, "\x1b") || !strings.Contains(got, "errors_not_logged=99") {
+		t.Errorf("logged:\n%s", got)
+	}
+}
