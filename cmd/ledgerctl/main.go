@@ -89,7 +89,7 @@ Exit status: 0 as asked, 2 wrong usage, and what each command's help says.`,
 		},
 	}
 	root.PersistentFlags().StringVar(&g.format, "format", "text", "output: text or json")
-	root.AddCommand(newVerify(g), newLog(g), newShow(g), newStats(g), newDoubt(g), newSeal(g), newSnapshot(g), newDiff(g), newProbe(g), newRun(g), newAnchor(g), newPolicy(g), newVersion(g))
+	root.AddCommand(newVerify(g), newLog(g), newShow(g), newStats(g), newExporter(), newDoubt(g), newSeal(g), newSnapshot(g), newDiff(g), newProbe(g), newRun(g), newAnchor(g), newPolicy(g), newVersion(g))
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -10,16 +10,11 @@ import (
 	"time"
 
 	"github.com/auditledger/auditledger/anchor"
+	"github.com/auditledger/auditledger/server/metrics"
 )
 
-// The values of "anchor push --textfile", in the order of the file. Every file
-// of every version has the same HELP for a name: the node exporter wants it so.
-var textValues = []struct{ name, help string }{
-	{"ledger_anchor_last_run_timestamp_seconds", "When anchoring was last tried, whatever became of it."},
-	{"ledger_anchor_last_success_timestamp_seconds", "When the head of the ledger was last found or made anchored."},
-	{"ledger_anchored_seq", "Position of the last anchored record."},
-	{"ledger_unanchored_records", "Records after the last anchored one."},
-}
+// textValues are those of "anchor push --textfile", in the order of the file.
+var textValues = []string{metrics.AnchorLastRun, metrics.AnchorLastSuccess, metrics.AnchoredSeq, metrics.UnanchoredRecords}
 
 // writeTextfile replaces the file whole or not at all. A run that failed moves
 // only the time of the last run: the others are taken over from the file.
@@ -31,24 +26,24 @@ func writeTextfile(path, dir string, now time.Time, r *anchor.Result, failed err
 	values := map[string]string{}
 	if old, err := os.ReadFile(path); err == nil {
 		for line := range strings.Lines(string(old)) {
-			for _, v := range textValues {
-				if rest, ok := strings.CutPrefix(line, v.name+label+" "); ok {
-					values[v.name] = strings.TrimSpace(rest)
+			for _, name := range textValues {
+				if rest, ok := strings.CutPrefix(line, name+label+" "); ok {
+					values[name] = strings.TrimSpace(rest)
 				}
 			}
 		}
 	}
 	seconds := fmt.Sprintf("%d.%03d", now.Unix(), now.Nanosecond()/1e6)
-	values[textValues[0].name] = seconds
+	values[metrics.AnchorLastRun] = seconds
 	if failed == nil {
-		values[textValues[1].name] = seconds
-		values[textValues[2].name] = fmt.Sprint(r.Head.Seq)
-		values[textValues[3].name] = "0"
+		values[metrics.AnchorLastSuccess] = seconds
+		values[metrics.AnchoredSeq] = fmt.Sprint(r.Head.Seq)
+		values[metrics.UnanchoredRecords] = "0"
 	}
 	var b bytes.Buffer
-	for _, v := range textValues {
-		if value, ok := values[v.name]; ok {
-			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %[1]s gauge\n%[1]s%[3]s %[4]s\n", v.name, v.help, label, value)
+	for _, name := range textValues {
+		if value, ok := values[name]; ok {
+			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %[1]s gauge\n%[1]s%[3]s %[4]s\n", name, metrics.Help(name), label, value)
 		}
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".anchor-")

@@ -1,0 +1,182 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/auditledger/auditledger/server/policy"
+)
+
+const (
+	followEvery = time.Second      // between two looks at a ledger
+	saveEvery   = 10 * time.Second // between two writes of the checkpoint file
+	readAtOnce  = 5 * time.Second  // of a ledger, before others may have a look
+	scrapeTime  = 2 * time.Second  // for what is new when somebody asks
+)
+
+// Config says what to show.
+type Config struct {
+	Dirs        []string         // of ledgers; they need not be there yet
+	Policies    []*policy.Policy // name the tools
+	VerifyEvery time.Duration    // 0: never, and the series of it are not there
+	Checkpoint  string           // file that keeps what was read for the next process; "" keeps nothing
+	Server      bool             // the process is a server that tells of its work by Appended and Called; it has one ledger
+	Log         *slog.Logger     // nil discards
+
+	// InFlight reports whether a process is at work on a call of the ledger in
+	// dir. Where it is nil, each open intent counts as in doubt.
+	InFlight func(dir, requestID string) bool
+}
+
+// Metrics shows ledgers. Its methods may be called at once.
+type Metrics struct {
+	c        Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+	names    atomic.Pointer[names]
+	watches  []*watch
+	calls    *calls // nil where this is no server
+	now      func() time.Time
+
+	saving sync.Mutex
+	saved  []byte // what was written last
+	unable bool   // the last write failed
+}
+
+// New begins with what the checkpoint file knows. One that cannot be used is
+// left out, and the ledgers are read from their first records.
+func New(c Config) (*Metrics, error) {
+	m := &Metrics{c: c, log: c.Log, registry: prometheus.NewRegistry(), now: time.Now}
+	if m.log == nil {
+		m.log = slog.New(slog.DiscardHandler)
+	}
+	for _, dir := range c.Dirs {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, fmt.Errorf("find the ledger %s: %w", dir, err)
+		}
+		label := strings.ToValidUTF8(abs, "\uFFFD")
+		if !slices.ContainsFunc(m.watches, func(w *watch) bool { return w.label == label }) {
+			m.watches = append(m.watches, newWatch(abs, label, m.log))
+		}
+	}
+	if c.Server {
+		if len(m.watches) != 1 {
+			return nil, fmt.Errorf("a server has one ledger, not %d", len(m.watches))
+		}
+		m.calls = newCalls(m.watches[0].label)
+		m.registry.MustRegister(m.calls.collectors()...)
+	}
+	m.SetPolicies(c.Policies...)
+	m.restore()
+	m.registry.MustRegister(collector{m})
+	return m, nil
+}
+
+// SetPolicies changes what names the tools. The totals of before are shown until
+// the ledgers were read anew, which Run does.
+func (m *Metrics) SetPolicies(policies ...*policy.Policy) {
+	n := namesOf(policies)
+	if old := m.names.Load(); old != nil && slices.Equal(old.list, n.list) {
+		return
+	}
+	m.names.Store(n)
+	if m.calls != nil {
+		m.calls.know(n)
+	}
+}
+
+// Run follows the ledgers and verifies them until ctx ends.
+func (m *Metrics) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, w := range m.watches {
+		wg.Go(func() { m.follow(ctx, w) })
+	}
+	if m.c.VerifyEvery > 0 {
+		wg.Go(func() {
+			for {
+				for _, w := range m.watches {
+					m.verify(ctx, w)
+				}
+				m.save(ctx)
+				if !wait(ctx, m.c.VerifyEvery) {
+					return
+				}
+			}
+		})
+	}
+	for wait(ctx, saveEvery) {
+		m.save(ctx)
+	}
+	wg.Wait()
+	ctx = context.WithoutCancel(ctx)
+	m.save(ctx)
+	for _, w := range m.watches {
+		if release, err := w.own(ctx); err == nil {
+			w.close()
+			release()
+		}
+	}
+}
+
+func (m *Metrics) follow(ctx context.Context, w *watch) {
+	for {
+		slice, cancel := context.WithTimeout(ctx, readAtOnce)
+		w.update(slice, m.names.Load())
+		late := slice.Err() != nil
+		cancel()
+		if ctx.Err() != nil || !late && !wait(ctx, followEvery) {
+			return
+		}
+	}
+}
+
+// wait reports whether d went by before ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// once reads each ledger to its end, and verifies it where that is asked for.
+// The error names those that could not be read.
+func (m *Metrics) once(ctx context.Context) error {
+	var unread []error
+	for _, w := range m.watches {
+		if err := w.update(ctx, m.names.Load()); err != nil {
+			unread = append(unread, w.unread(err))
+		}
+		if m.c.VerifyEvery > 0 {
+			m.verify(ctx, w)
+		}
+	}
+	m.save(ctx)
+	return errors.Join(unread...)
+}
+
+// hidden are the ledgers whose totals are not known yet.
+func (m *Metrics) hidden() (labels []string) {
+	for _, w := range m.watches {
+		w.mu.Lock()
+		if w.shown == nil {
+			labels = append(labels, w.label)
+		}
+		w.mu.Unlock()
+	}
+	return labels
+}

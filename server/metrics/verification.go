@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/auditledger/auditledger/ledger"
+	"github.com/auditledger/auditledger/verify"
+)
+
+// verdicts are the values of the label verdict.
+var verdicts = [...]verify.Verdict{verify.Anchored, verify.Intact, verify.Torn, verify.Unchecked, verify.Tampered}
+
+// fullEvery is how often everything is checked and not only what is new.
+const fullEvery = 24 * time.Hour
+
+// A verification is what the last checks of a ledger found.
+type verification struct {
+	Verdict     verify.Verdict     `json:"verdict,omitempty"` // "" before the first
+	LastRun     time.Time          `json:"last_run,omitzero"`
+	LastSuccess time.Time          `json:"last_success,omitzero"`
+	LastFull    time.Time          `json:"last_full,omitzero"` // of everything, and the chain was whole
+	Trusted     *verify.Checkpoint `json:"trusted,omitempty"`  // where the last one ended that found the chain whole
+}
+
+// next is what to check now, and whether that is everything. A record that was
+// found good once must stay in the chain, whatever head.json says.
+func (v *verification) next(now time.Time) (o verify.Options, full bool) {
+	o.Workers = 1
+	age := now.Sub(v.LastFull)
+	good := v.Verdict == verify.Anchored || v.Verdict == verify.Intact || v.Verdict == verify.Torn
+	full = v.Trusted == nil || !good || age < 0 || age >= fullEvery
+	switch {
+	case v.Trusted == nil:
+	case full:
+		o.ExpectHead = &v.Trusted.Sum
+	default:
+		o.From = v.Trusted
+	}
+	return o, full
+}
+
+// verify checks a ledger and takes note of what came out. A check that ctx ends
+// is none.
+func (m *Metrics) verify(ctx context.Context, w *watch) {
+	w.mu.Lock()
+	v := w.verified
+	w.mu.Unlock()
+	before := v.Verdict
+	o, full := v.next(m.now())
+	r := &verify.Report{Verdict: verify.Unchecked}
+	if _, err := os.ReadDir(w.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		// What cannot be looked at is not cut.
+		r.NotChecked = []string{ledger.Escape(err.Error())}
+	} else if r, err = verify.Dir(ctx, w.dir, o); err != nil {
+		return
+	}
+	v.Verdict, v.LastRun = r.Verdict, m.now()
+	switch v.Verdict {
+	case verify.Anchored, verify.Intact:
+		v.LastSuccess = v.LastRun
+		fallthrough
+	case verify.Torn: // whole, up to a line that is no record yet
+		v.Trusted = r.Checkpoint
+		if full {
+			v.LastFull = v.LastRun
+		}
+	}
+	if v.Verdict != before {
+		w.report(r)
+	}
+	w.mu.Lock()
+	w.verified = v
+	w.mu.Unlock()
+}
+
+// report logs a verdict and the first thing that is behind it.
+func (w *watch) report(r *verify.Report) {
+	switch {
+	case len(r.Faults) > 0:
+		f := r.Faults[0]
+		w.log.Error("verified", "verdict", r.Verdict, "faults", r.FaultsTotal, "fault", f.Kind, "segment", f.Segment, "line", f.Line, "seq", f.Seq, "detail", f.Detail)
+	case r.Verdict == verify.Unchecked && len(r.NotChecked) > 0:
+		w.log.Warn("verified", "verdict", r.Verdict, "reason", r.NotChecked[0])
+	default:
+		w.log.Info("verified", "verdict", r.Verdict, "seq", r.Head.Seq)
+	}
+}

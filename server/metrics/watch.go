@@ -1,0 +1,209 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/auditledger/auditledger/anchor"
+	"github.com/auditledger/auditledger/ledger"
+	"github.com/auditledger/auditledger/verify"
+)
+
+// A watch follows the ledger in one directory.
+type watch struct {
+	dir   string // absolute
+	label string // dir, as a value of the label ledger
+	log   *slog.Logger
+
+	// reading has room for the one who reads, who owns what follows.
+	reading  chan struct{}
+	tail     *verify.Tail
+	tally    *tally
+	complete bool // the tally is that of a ledger which was read to its end once
+	receipts stamp
+	run      stamp
+	said     map[string]string // the last trouble of each kind
+
+	mu       sync.Mutex // guards what a scrape shows
+	shown    *look      // nil while the totals are not known
+	readable bool       // the last reading came to the end
+	anchors  anchors
+	verified verification
+}
+
+// anchors are what the files of anchoring in the directory say.
+type anchors struct {
+	seq     uint64    // of the last record that has a receipt
+	receipt time.Time // the latest
+	run     anchor.Run
+}
+
+// A stamp tells whether a file was written since.
+type stamp struct {
+	size int64
+	time time.Time
+}
+
+func stampOf(path string) stamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return stamp{}
+	}
+	return stamp{info.Size(), info.ModTime()}
+}
+
+func newWatch(dir, label string, log *slog.Logger) *watch {
+	return &watch{dir: dir, label: label, log: log.With("ledger", dir), reading: make(chan struct{}, 1), said: map[string]string{}}
+}
+
+// own waits until nobody else reads.
+func (w *watch) own(ctx context.Context) (release func(), err error) {
+	select {
+	case w.reading <- struct{}{}:
+		return func() { <-w.reading }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// begin counts anew, from the first record.
+func (w *watch) begin(n *names) {
+	w.close()
+	w.tail, w.tally, w.complete = verify.NewTail(w.dir, nil), newTally(n), false
+}
+
+func (w *watch) close() {
+	if w.tail != nil {
+		w.tail.Close()
+	}
+}
+
+// update reads what is new. Where ctx ends before the end of the ledger was
+// reached, the next call goes on from there.
+func (w *watch) update(ctx context.Context, n *names) error {
+	release, err := w.own(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if w.tally == nil || w.tally.names != n {
+		w.begin(n)
+	}
+	err = w.tail.Read(ctx, w.tally.observe)
+	if errors.Is(err, verify.ErrChanged) {
+		w.log.Warn("counting anew from the first record", "error", err)
+		w.begin(n)
+		err = w.tail.Read(ctx, w.tally.observe)
+	}
+	if ctx.Err() == nil {
+		w.trouble("ledger", err)
+		w.readAnchors()
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.readable = err == nil
+	switch {
+	case err == nil:
+		w.complete = true
+	case ctx.Err() != nil:
+		return err
+	case errors.Is(err, fs.ErrNotExist) && w.tally.records == 0 && (w.shown == nil || w.shown.records == 0):
+		w.complete = true // there never was a record
+	case w.shown != nil:
+		return err
+	}
+	// What an earlier process knew stands in for a ledger that cannot be read now.
+	if w.complete && (w.tally.changed || w.shown == nil) {
+		w.shown = w.tally.look()
+	}
+	return err
+}
+
+// refresh is update where that was no trouble the last time, and so is quick.
+func (w *watch) refresh(ctx context.Context, n *names) {
+	w.mu.Lock()
+	ready := w.readable && w.shown.names == n
+	w.mu.Unlock()
+	if ready {
+		w.update(ctx, n)
+	}
+}
+
+// trouble logs an error when it is another one than before.
+func (w *watch) trouble(what string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text == w.said[what] {
+		return
+	}
+	w.said[what] = text
+	if err != nil {
+		w.log.Warn("cannot read the "+what, "error", ledger.Escape(text))
+	} else {
+		w.log.Info("can read the " + what + " again")
+	}
+}
+
+// readAnchors reads the files that "anchor push" writes, where they changed. A
+// directory that is not there just now says nothing.
+func (w *watch) readAnchors() {
+	if _, err := os.Stat(w.dir); err != nil {
+		return
+	}
+	w.mu.Lock()
+	a := w.anchors
+	w.mu.Unlock()
+	path := filepath.Join(w.dir, anchor.ReceiptsName)
+	if now := stampOf(path); now != w.receipts {
+		all, err := anchor.ReadReceipts(path)
+		w.trouble("receipts", err)
+		if err == nil || len(all) > 0 {
+			w.receipts, a.seq, a.receipt = now, 0, time.Time{}
+		}
+		for _, r := range all {
+			a.seq = max(a.seq, r.Head.Seq)
+			if t := time.Unix(0, r.TS); t.After(a.receipt) {
+				a.receipt = t
+			}
+		}
+	}
+	path = filepath.Join(w.dir, anchor.RunName)
+	if now := stampOf(path); now != w.run {
+		run, err := anchor.ReadRun(path)
+		w.trouble("last run of anchoring", err)
+		if err == nil {
+			w.run, a.run = now, run
+		}
+	}
+	w.mu.Lock()
+	w.anchors = a
+	w.mu.Unlock()
+}
+
+// success is when the head was last found or made anchored.
+func (a anchors) success() time.Time { return later(a.receipt, a.run.LastSuccess) }
+
+// tried is when anchoring was last tried.
+func (a anchors) tried() time.Time { return later(a.success(), a.run.LastRun) }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// unread is an error of reading, for people.
+func (w *watch) unread(err error) error {
+	return fmt.Errorf("read the ledger %s: %w", ledger.Escape(w.dir), err)
+}
