@@ -55,7 +55,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		w.mu.Lock()
 		l, readable, anchors, verified := w.shown, w.readable, w.anchors, w.verified
 		w.mu.Unlock()
-		s := sender{ch, w.label}
+		s := sender{ch, w.dir}
 		if l != nil {
 			s.totals(l, idle)
 			s.gauge(descUnanchored, float64(l.head-min(l.head, anchors.seq)))

@@ -7,13 +7,14 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/auditledger/auditledger/ledger"
 	"github.com/auditledger/auditledger/server/policy"
 )
 
@@ -65,16 +66,18 @@ func New(c Config) (*Metrics, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find the ledger %s: %w", dir, err)
 		}
-		label := strings.ToValidUTF8(abs, "\uFFFD")
-		if !slices.ContainsFunc(m.watches, func(w *watch) bool { return w.label == label }) {
-			m.watches = append(m.watches, newWatch(abs, label, m.log))
+		if !utf8.ValidString(abs) {
+			return nil, fmt.Errorf("show the ledger %s: its path is not UTF-8, and so no value of a label", ledger.Escape(abs))
+		}
+		if !slices.ContainsFunc(m.watches, func(w *watch) bool { return w.dir == abs }) {
+			m.watches = append(m.watches, newWatch(abs, m.log))
 		}
 	}
 	if c.Server {
 		if len(m.watches) != 1 {
 			return nil, fmt.Errorf("a server has one ledger, not %d", len(m.watches))
 		}
-		m.calls = newCalls(m.watches[0].label)
+		m.calls = newCalls(m.watches[0].dir)
 		m.registry.MustRegister(m.calls.collectors()...)
 	}
 	m.SetPolicies(c.Policies...)
@@ -174,7 +177,7 @@ func (m *Metrics) hidden() (labels []string) {
 	for _, w := range m.watches {
 		w.mu.Lock()
 		if w.shown == nil {
-			labels = append(labels, w.label)
+			labels = append(labels, w.dir)
 		}
 		w.mu.Unlock()
 	}

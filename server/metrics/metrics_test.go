@@ -1061,6 +1061,10 @@ func TestServer(t *testing.T) {
 	if _, err := New(Config{Server: true, Dirs: []string{"a", "b"}}); err == nil {
 		t.Error("a server of two ledgers")
 	}
+	// Two such paths would have one value for their label.
+	if _, err := New(Config{Dirs: []string{"\xff"}}); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
+		t.Errorf("a path that is not UTF-8: %v", err)
+	}
 }
 
 // TestPedantic holds what is described against what is collected.

@@ -108,7 +108,7 @@ func (m *Metrics) restore() {
 		return
 	}
 	for _, w := range m.watches {
-		s, ok := states[w.label]
+		s, ok := states[w.dir]
 		if !ok {
 			continue
 		}
@@ -169,7 +169,7 @@ func (m *Metrics) save(ctx context.Context) {
 		w.mu.Lock()
 		s.Verified = w.verified
 		w.mu.Unlock()
-		own[w.label] = s
+		own[w.dir] = s
 	}
 	content, err := json.Marshal(own)
 	if err != nil || bytes.Equal(content, m.saved) {

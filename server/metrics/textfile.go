@@ -56,7 +56,7 @@ func (m *Metrics) takeOver(path string) {
 			continue
 		}
 		for _, w := range m.watches {
-			if metric.GetLabel()[0].GetValue() == w.label && w.verified.LastRun.IsZero() {
+			if metric.GetLabel()[0].GetValue() == w.dir && w.verified.LastRun.IsZero() {
 				w.verified.LastSuccess = time.UnixMilli(int64(math.Round(value * 1e3)))
 			}
 		}

@@ -18,9 +18,8 @@ import (
 
 // A watch follows the ledger in one directory.
 type watch struct {
-	dir   string // absolute
-	label string // dir, as a value of the label ledger
-	log   *slog.Logger
+	dir string // absolute; the value of the label ledger
+	log *slog.Logger
 
 	// reading has room for the one who reads, who owns what follows.
 	reading  chan struct{}
@@ -59,8 +58,8 @@ func stampOf(path string) stamp {
 	return stamp{info.Size(), info.ModTime()}
 }
 
-func newWatch(dir, label string, log *slog.Logger) *watch {
-	return &watch{dir: dir, label: label, log: log.With("ledger", dir), reading: make(chan struct{}, 1), said: map[string]string{}}
+func newWatch(dir string, log *slog.Logger) *watch {
+	return &watch{dir: dir, log: log.With("ledger", dir), reading: make(chan struct{}, 1), said: map[string]string{}}
 }
 
 // own waits until nobody else reads.
