@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -196,7 +197,7 @@ func TestLoad(t *testing.T) {
 			t.Errorf("Load(%s) = %v, %v; want an error", c.path, p, err)
 			continue
 		}
-		if msg := err.Error(); !strings.Contains(msg, c.want) || strings.Count(msg, filepath.Base(c.path)) != 1 || strings.Contains(msg, "\n") {
+		if msg := err.Error(); !strings.Contains(msg, c.want) || strings.Count(msg, strconv.Quote(c.path)) != 1 || strings.Contains(msg, "\n") {
 			t.Errorf("Load(%s): %q does not say %q and, once, the path, in one line", c.path, msg, c.want)
 		}
 		if c.is != nil && !errors.Is(err, c.is) {
