@@ -70,7 +70,7 @@ func FuzzKey(f *testing.F) {
 	})
 }
 
-// TestKeysSort is the order of keys: that of the statements (B118).
+// TestKeysSort is the order of keys: that of the statements.
 func TestKeysSort(t *testing.T) {
 	var keys []string
 	for _, seq := range []uint64{1, 9, 10, 99, 100, 1 << 40} {
@@ -160,7 +160,7 @@ func TestReceiptsAreACache(t *testing.T) {
 	}
 }
 
-// TestRefused holds what push must not anchor (B114).
+// TestRefused holds what push must not anchor.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]*chain{
 		"rewritten":       newChain(12, "forged", 3),
@@ -196,14 +196,14 @@ func TestPushFaults(t *testing.T) {
 	head := ledger.Head{Seq: 10, Sum: c.sums[9]}
 	lost := errors.New("connection reset")
 
-	t.Run("answer lost", func(t *testing.T) { // B109
+	t.Run("answer lost", func(t *testing.T) {
 		p := newPushes(t)
 		p.m.afterPut = func(string) error { return lost }
 		if r := p.must(c, false); r.Already || p.count() != 1 || len(p.look().Findings) != 0 {
 			t.Errorf("%+v", r)
 		}
 	})
-	t.Run("answer lost and retried to 412", func(t *testing.T) { // B109, B108
+	t.Run("answer lost and retried to 412", func(t *testing.T) {
 		p := newPushes(t)
 		p.m.afterPut = func(string) error { return anchor.ErrExists }
 		if r := p.must(c, false); r.Already || p.count() != 1 {
@@ -217,7 +217,7 @@ func TestPushFaults(t *testing.T) {
 			if text := p.refuse(c, anchor.ErrRefused); !strings.Contains(text, "ALARM") {
 				t.Errorf("%s: %s", name, text)
 			}
-			// Also where the server ignores create-only (B107).
+			// Also where the server ignores create-only.
 			p = newPushes(t)
 			p.m.unordered = true
 			p.m.beforePut = func(key string) { p.m.lay(key, body, compliance) }
@@ -226,7 +226,7 @@ func TestPushFaults(t *testing.T) {
 			}
 		}
 	})
-	t.Run("another push was faster", func(t *testing.T) { // B107
+	t.Run("another push was faster", func(t *testing.T) {
 		for _, ignored := range []bool{false, true} {
 			p := newPushes(t)
 			p.m.unordered = ignored
@@ -247,12 +247,12 @@ func TestPushFaults(t *testing.T) {
 		p.m.beforePut = func(key string) { p.m.lay(key, someone(p, head, c.sums[0]), anchor.Lock{}) }
 		p.refuse(c, anchor.ErrNotLocking)
 	})
-	t.Run("lock swallowed", func(t *testing.T) { // B103
+	t.Run("lock swallowed", func(t *testing.T) {
 		p := newPushes(t)
 		p.m.dropLock = true
 		p.refuse(c, anchor.ErrNotLocking)
 	})
-	t.Run("lock shorter or weaker than asked", func(t *testing.T) { // B103
+	t.Run("lock shorter or weaker than asked", func(t *testing.T) {
 		for _, l := range []anchor.Lock{{Mode: anchor.Compliance, Until: compliance.Until.Add(-time.Second)}, {Mode: anchor.Governance, Until: compliance.Until}} {
 			p := newPushes(t)
 			p.m.afterPut = func(key string) error { p.m.keys[key][0].lock = l; return nil }
@@ -269,7 +269,7 @@ func TestPushFaults(t *testing.T) {
 		p.m.lie = true
 		p.refuse(c, nil)
 	})
-	t.Run("read-back fails", func(t *testing.T) { // B113
+	t.Run("read-back fails", func(t *testing.T) {
 		p := newPushes(t)
 		p.m.statError = func(string, string) error { return lost }
 		p.refuse(c, lost)
@@ -279,14 +279,14 @@ func TestPushFaults(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	})
-	t.Run("not reached", func(t *testing.T) { // B113
+	t.Run("not reached", func(t *testing.T) {
 		p := newPushes(t)
 		p.m.ready = lost
 		p.refuse(c, lost)
 		p.m.ready, p.m.listError = nil, lost
 		p.refuse(c, lost)
 	})
-	t.Run("clock", func(t *testing.T) { // B112
+	t.Run("clock", func(t *testing.T) {
 		for d, want := range map[time.Duration]string{-26 * time.Minute: "26m0s behind", 90 * time.Minute: "1h30m0s ahead of"} {
 			p := newPushes(t)
 			p.now = p.m.now.Add(d)
@@ -314,7 +314,7 @@ func TestPushFaults(t *testing.T) {
 			t.Errorf("not renewed: %+v", r)
 		}
 	})
-	t.Run("governance", func(t *testing.T) { // B104
+	t.Run("governance", func(t *testing.T) {
 		p := newPushes(t)
 		p.mode = anchor.Governance
 		if r := p.must(c, false); r.Lock.Mode != anchor.Governance || !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "bypass") }) {

@@ -90,7 +90,7 @@ func kinds(s *anchor.Survey) (all []anchor.Kind) {
 }
 
 // TestWire looks at the put itself, under each setting of checksums that there
-// is (B099, B100, B101).
+// is.
 func TestWire(t *testing.T) {
 	s := newServer(t)
 	s.bucket("wire", true)
@@ -190,9 +190,9 @@ func TestAnswers(t *testing.T) {
 		target error
 	}{
 		{"nothing", func(*proxy) {}, 1, "", nil},
-		{"the first answer dropped", done(func(*http.Response) error { return errors.New("drop") }), 2, "", nil},                  // B109
-		{"done, and 412", done(func(r *http.Response) error { r.StatusCode = 412; return nil }), 1, "", nil},                      // B109
-		{"done, and 304", done(func(r *http.Response) error { r.StatusCode, r.Body = 304, http.NoBody; return nil }), 1, "", nil}, // B108
+		{"the first answer dropped", done(func(*http.Response) error { return errors.New("drop") }), 2, "", nil},
+		{"done, and 412", done(func(r *http.Response) error { r.StatusCode = 412; return nil }), 1, "", nil},
+		{"done, and 304", done(func(r *http.Response) error { r.StatusCode, r.Body = 304, http.NoBody; return nil }), 1, "", nil},
 		{"done, and 500", done(func(r *http.Response) error { r.StatusCode = 500; return nil }), 2, "", nil},
 		{"409 twice", once(409, "ConditionalRequestConflict", 2), 3, "", nil},
 		{"409 for ever", once(409, "ConditionalRequestConflict", 1<<30), 5, "another request was in flight, for 5 attempts", nil},
@@ -201,8 +201,8 @@ func TestAnswers(t *testing.T) {
 		{"412 and nothing there", once(412, "PreconditionFailed", 1<<30), 1, "the key is taken", anchor.ErrExists},
 		{"304 and nothing there", once(304, "", 1<<30), 1, "the key is taken", anchor.ErrExists},
 		{"put denied", once(403, "AccessDenied", 1<<30), 1, "may lack s3:PutObject and s3:PutObjectRetention", nil},
-		{"expired once", once(403, "ExpiredToken", 1), 2, "", nil},                                                                   // B111
-		{"expired for ever", once(403, "ExpiredToken", 1<<30), 5, "have expired, and were no better when they were read again", nil}, // B110
+		{"expired once", once(403, "ExpiredToken", 1), 2, "", nil},
+		{"expired for ever", once(403, "ExpiredToken", 1<<30), 5, "have expired, and were no better when they were read again", nil},
 		{"bad checksum", once(400, "BadDigest", 1<<30), 1, "BadDigest (400)", nil},
 		{"listing denied", on("versions", "GET", 403, "AccessDenied"), 0, "may lack s3:ListBucketVersions", nil},
 		{"versioning denied", on("versioning", "GET", 403, "AccessDenied"), 0, "may lack s3:GetBucketVersioning", nil},
@@ -210,7 +210,7 @@ func TestAnswers(t *testing.T) {
 		{"reading back denied", on("", "HEAD", 403, "Forbidden"), 1, "may lack s3:GetObject", nil},
 		{"no bucket", on("", "GET", 404, "NoSuchBucket"), 0, "the bucket does not exist", nil},
 		{"wrong key", on("", "GET", 403, "InvalidAccessKeyId"), 0, "the server does not take these credentials", nil},
-		{"clock", func(p *proxy) { // B112
+		{"clock", func(p *proxy) {
 			p.before = func(w http.ResponseWriter, r *http.Request) bool {
 				w.Header().Set("Date", time.Now().Add(-2*time.Hour).UTC().Format(http.TimeFormat))
 				refuse(w, 403, "RequestTimeTooSkewed")
@@ -223,7 +223,7 @@ func TestAnswers(t *testing.T) {
 				return nil
 			}
 		}, 0, "behind it; set the clock of this machine right", nil},
-		{"lock headers swallowed", func(p *proxy) { // B103
+		{"lock headers swallowed", func(p *proxy) {
 			p.before = func(_ http.ResponseWriter, r *http.Request) bool {
 				if isPut(r) {
 					r.Header.Del("X-Amz-Object-Lock-Mode")
@@ -240,7 +240,7 @@ func TestAnswers(t *testing.T) {
 				return false
 			}
 		}, 1, "this anchor does not count", anchor.ErrNotLocking},
-		{"create-only ignored", func(p *proxy) { // B107
+		{"create-only ignored", func(p *proxy) {
 			p.before = func(_ http.ResponseWriter, r *http.Request) bool {
 				if isPut(r) {
 					r.Header.Del("If-None-Match")
@@ -313,7 +313,7 @@ func rewrite(r *http.Response, query, from, to string) error {
 }
 
 // TestCredentialsAreReadAnew renews them in the file while a push is under way
-// (B111).
+// .
 func TestCredentialsAreReadAnew(t *testing.T) {
 	s := newServer(t)
 	s.bucket("renew", true)
@@ -343,7 +343,7 @@ func TestCredentialsAreReadAnew(t *testing.T) {
 	}
 }
 
-// TestNoCredentials is a bare environment, as cron's (B110).
+// TestNoCredentials is a bare environment, as cron's.
 func TestNoCredentials(t *testing.T) {
 	withCredentials(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", "")
@@ -358,7 +358,7 @@ func TestNoCredentials(t *testing.T) {
 	}
 }
 
-// TestAddressing (B116, B117).
+// TestAddressing is which host is asked for which path, and what is no address.
 func TestAddressing(t *testing.T) {
 	withCredentials(t)
 	p := newProxy(t, "http://127.0.0.1:1")
@@ -390,7 +390,7 @@ func TestAddressing(t *testing.T) {
 }
 
 // TestPlainBucket has no Object Lock: it is refused before anything is put
-// there (B105).
+// there.
 func TestPlainBucket(t *testing.T) {
 	s := newServer(t)
 	s.bucket("plain", false)
@@ -474,7 +474,7 @@ func TestStorageAdministrator(t *testing.T) {
 			}
 		}, []anchor.Kind{anchor.Lost}},
 		"lays a forged version on top": {func(_ *testing.T, s *server, key, _ string) { s.put("admin", key, "{}") }, []anchor.Kind{anchor.Forged}},
-		"deletes the key":              {func(_ *testing.T, s *server, key, _ string) { s.remove("admin", key) }, []anchor.Kind{anchor.Marker}}, // B106
+		"deletes the key":              {func(_ *testing.T, s *server, key, _ string) { s.remove("admin", key) }, []anchor.Kind{anchor.Marker}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -504,7 +504,7 @@ func TestStorageAdministrator(t *testing.T) {
 	}
 }
 
-// TestLocked shows that the server of the tests keeps what is locked (B102), so
+// TestLocked shows that the server of the tests keeps what is locked, so
 // that what these tests say is worth something.
 func TestLocked(t *testing.T) {
 	s := newServer(t)
@@ -520,7 +520,7 @@ func TestLocked(t *testing.T) {
 			t.Errorf("an anchor was deleted, bypass %v", bypass)
 		}
 	}
-	// Governance can be lifted, and that is noticed (B104).
+	// Governance can be lifted, and that is noticed.
 	g := newPushes(t, sink(t, "s3://locked/g", s.address))
 	g.mode = anchor.Governance
 	r = g.must(1)

@@ -103,7 +103,7 @@ func fill(t *testing.T, path string) {
 
 // TestFullDisk: nothing is done that cannot be recorded, denials stay denials,
 // and with room again the server goes on by itself.
-func TestFullDisk(t *testing.T) { // B035, B040
+func TestFullDisk(t *testing.T) {
 	p := newPlace(t)
 	p.smallDisk(t, 256)
 	s := p.start(t, nil)
@@ -222,7 +222,7 @@ func TestFullDiskUnderCallers(t *testing.T) {
 
 // TestLedgerTakenAway: the file is renamed, replaced, linked or cut under a
 // running server, which then does nothing more than deny.
-func TestLedgerTakenAway(t *testing.T) { // B034, B048, B049
+func TestLedgerTakenAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		harm, mend func(path string) error
 		starts     bool // another server, while the harm is there
@@ -293,7 +293,7 @@ func TestLedgerTakenAway(t *testing.T) { // B034, B048, B049
 }
 
 // TestDirectoriesTakenAway: the rights on a directory go while the server runs.
-func TestDirectoriesTakenAway(t *testing.T) { // B034, B079
+func TestDirectoriesTakenAway(t *testing.T) {
 	p := newPlace(t)
 	p.unprivileged(t)
 	s := p.start(t, nil)
@@ -342,7 +342,7 @@ func TestDirectoriesTakenAway(t *testing.T) { // B034, B079
 
 // TestStartRefused: a server does not start on a ledger that is not whole, or
 // not its own, and leaves it as it is.
-func TestStartRefused(t *testing.T) { // B010, B046, B048, B050
+func TestStartRefused(t *testing.T) {
 	for name, harm := range map[string]func(path string, text string) error{
 		"edited": func(p, text string) error {
 			return os.WriteFile(p, []byte(strings.Replace(text, "req-0001", "req-0009", 1)), 0o600)
@@ -386,7 +386,7 @@ func TestStartRefused(t *testing.T) { // B010, B046, B048, B050
 }
 
 // TestPrivateModes: whatever the umask and what was there before.
-func TestPrivateModes(t *testing.T) { // B047
+func TestPrivateModes(t *testing.T) {
 	p := newPlace(t)
 	for _, dir := range []string{p.ledger, p.notes()} {
 		if err := os.Mkdir(dir, 0o755); err != nil {

@@ -75,22 +75,22 @@ func TestHostileMessages(t *testing.T) {
 			answers: []string{"1 -32602 tool_not_allowed"}, told: []string{name + " req-0001 deny/not_executed tool_not_allowed"}}
 	}
 	said := p.exchanges(t, s, []exchange{
-		{name: "broken line, ping, call", // B058
+		{name: "broken line, ping, call",
 			send:    []string{`{"jsonrpc":"2.0","id":1,"method":`, `{"jsonrpc":"2.0","id":2,"method":"ping"}`, callLine("3", "write_note", note("req-broken", "x"))},
 			answers: []string{"null -32700", "2 ok", "3 committed"}, told: []string{"write_note req-broken allow/committed"}},
-		{name: "methods that are none", // B059
+		{name: "methods that are none",
 			send: []string{`{"jsonrpc":"2.0","id":5,"method":""}`, `{"jsonrpc":"2.0","id":"6","method":"no/such","params":{"_meta":` + meta + `}}`,
 				`{"jsonrpc":"2.0","id":7,"method":8}`, `{"jsonrpc":"2.0","id":9}`},
 			answers: []string{"5 -32600", `"6" -32601`, "7 -32600", "9 -32600"}},
-		{name: "call without an id", // B060
+		{name: "call without an id",
 			send: []string{`{"jsonrpc":"2.0","method":"tools/call","params":{"name":"write_note","arguments":` + note("req-no-id", "x") + `,"_meta":` + meta + `}}`},
 			told: []string{"write_note req-no-id deny/not_executed invalid_request"}},
-		{name: "denied and never listed", // B065
+		{name: "denied and never listed",
 			send:    []string{callLine("1", "rm_rf", `{"path":`+quote(target)+`}`)},
 			answers: []string{"1 -32602 tool_not_allowed"}, told: []string{deniedRmRf}},
-		unknown("Write_Note"), unknown("WRITE_NOTE"), unknown("write_note "), unknown(" write_note"), // B068
-		unknown("wrіte_note"), unknown("ｗrite_note"), unknown("write\u200b_note"), unknown("\u202ewrite_note"), unknown("write_note\x00"), // B069
-		{name: "tool in two cases", // B070
+		unknown("Write_Note"), unknown("WRITE_NOTE"), unknown("write_note "), unknown(" write_note"),
+		unknown("wrіte_note"), unknown("ｗrite_note"), unknown("write\u200b_note"), unknown("\u202ewrite_note"), unknown("write_note\x00"),
+		{name: "tool in two cases",
 			send:    []string{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_ledger","Name":"rm_rf","arguments":{},"_meta":` + meta + `}}`},
 			answers: []string{"null -32600"}, told: []string{"read_ledger missing deny/not_executed invalid_request"}},
 		{name: "method in two cases",
@@ -102,16 +102,16 @@ func TestHostileMessages(t *testing.T) {
 		{name: "argument in another case",
 			send:    []string{callLine("1", "write_note", `{"request_id":"req-case","text":"x","Text":"y"}`)},
 			answers: []string{"1 failed"}, told: []string{"write_note req-case deny/not_executed invalid_arguments"}},
-		{name: "batches", // B071, B072
+		{name: "batches",
 			send:    []string{`[` + rmRf + `]`, `  [` + rmRf + `,` + rmRf + `]`, `[]`, `[[` + rmRf + `]]`, `[1]`},
 			answers: []string{"null -32600", "null -32600", "null -32600", "null -32600", "null -32600"}, told: []string{refusedRmRf, refusedRmRf}},
-		{name: "byte-order mark", // B073
+		{name: "byte-order mark",
 			send:    []string{"\ufeff" + `{"jsonrpc":"2.0","id":1,"method":"ping"}`},
 			answers: []string{"null -32700"}},
 		{name: "CRLF and blank lines",
 			send:    []string{"\r", "", callLine("1", "write_note", note("req-crlf", "x")) + "\r", "\t\r"},
 			answers: []string{"1 committed"}, told: []string{"write_note req-crlf allow/committed"}},
-		{name: "ids that are none", // B074
+		{name: "ids that are none",
 			send: []string{callLine("null", "rm_rf", `{}`), callLine("1.0", "rm_rf", `{}`), callLine("9007199254740993", "rm_rf", `{}`), callLine("true", "rm_rf", `{}`),
 				callLine("1e0", "rm_rf", `{}`)},
 			answers: []string{"null -32600", "null -32600", "null -32600", "null -32600", "null -32600"},
@@ -119,13 +119,13 @@ func TestHostileMessages(t *testing.T) {
 		{name: "doubled argument", // two readers could take either
 			send:    []string{callLine("1", "write_note", `{"request_id":"req-twice","text":"a","\u0074ext":"b"}`)},
 			answers: []string{"1 -32602 invalid_arguments"}, told: []string{"write_note missing deny/not_executed invalid_arguments"}},
-		{name: "misspelt argument", // B095
+		{name: "misspelt argument",
 			send:    []string{callLine("1", "write_note", `{"request_id":"req-typo","textt":"x"}`)},
 			answers: []string{"1 failed"}, told: []string{"write_note req-typo deny/not_executed invalid_arguments"}},
 		{name: "argument too many",
 			send:    []string{callLine("1", "write_note", `{"request_id":"req-more","text":"x","path":"/"}`)},
 			answers: []string{"1 failed"}, told: []string{"write_note req-more deny/not_executed invalid_arguments"}},
-		{name: "arguments of a wrong type", // B098
+		{name: "arguments of a wrong type",
 			send:    []string{callLine("1", "write_note", `{"request_id":"req-type","text":7}`)},
 			answers: []string{"1 failed"}, told: []string{"write_note req-type deny/not_executed invalid_arguments"}},
 		{name: "argument missing",
@@ -137,7 +137,7 @@ func TestHostileMessages(t *testing.T) {
 		{name: "null for arguments",
 			send:    []string{`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"write_note","arguments":null,"_meta":` + meta + `}}`},
 			answers: []string{"1 -32602"}, told: []string{"write_note missing deny/not_executed invalid_request"}},
-		{name: "other methods with a tool's name", // B066
+		{name: "other methods with a tool's name",
 			send:    []string{`{"jsonrpc":"2.0","id":1,"method":"rm_rf","params":{"_meta":` + meta + `}}`, `{"jsonrpc":"2.0","id":2,"method":"tools/Call","params":{"name":"rm_rf","_meta":` + meta + `}}`},
 			answers: []string{"1 -32601", "2 -32601"}},
 		{name: "very deep",
@@ -163,7 +163,7 @@ func TestHostileMessages(t *testing.T) {
 
 // TestUnknownToolLooksDenied: whether there is a tool cannot be told from the
 // answer.
-func TestUnknownToolLooksDenied(t *testing.T) { // B096
+func TestUnknownToolLooksDenied(t *testing.T) {
 	p := newPlace(t)
 	s := p.start(t, nil)
 	denied, unknown := s.call("rm_rf", `{}`), s.call("rmmrf", `{}`)
@@ -175,7 +175,7 @@ func TestUnknownToolLooksDenied(t *testing.T) { // B096
 
 // TestProtocolVersions: what is listed works, and what is not is refused with
 // the list.
-func TestProtocolVersions(t *testing.T) { // B063
+func TestProtocolVersions(t *testing.T) {
 	request := func(id, method, version string) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":%q,"io.modelcontextprotocol/clientCapabilities":{}}}}`,
 			id, method, version)
@@ -214,7 +214,7 @@ func TestProtocolVersions(t *testing.T) { // B063
 
 // TestIDsOfTwoTypes: 1 and "1" are two requests in flight, and each gets its
 // own answer.
-func TestIDsOfTwoTypes(t *testing.T) { // B074
+func TestIDsOfTwoTypes(t *testing.T) {
 	p := newPlace(t)
 	s := p.start(t, nil)
 	const pairs = 25
@@ -241,7 +241,7 @@ func TestIDsOfTwoTypes(t *testing.T) { // B074
 }
 
 // TestRequestIDAloneDecides: not the protocol's id, nor the session.
-func TestRequestIDAloneDecides(t *testing.T) { // B075, B076, B078
+func TestRequestIDAloneDecides(t *testing.T) {
 	p := newPlace(t)
 	var calls []done
 	var kinds []string
@@ -266,7 +266,7 @@ func TestRequestIDAloneDecides(t *testing.T) { // B075, B076, B078
 
 // TestPayloadsAreKeptApart: one digest is one payload, by the rules of canonical
 // JSON, and it is the digest of what was sent.
-func TestPayloadsAreKeptApart(t *testing.T) { // B015, B016, B017, B018, B019
+func TestPayloadsAreKeptApart(t *testing.T) {
 	p := newPlace(t)
 	s := p.start(t, nil).ready()
 	raw := func(value string) string { return `{"path":` + value + `}` }
@@ -333,7 +333,7 @@ func TestPayloadsAreKeptApart(t *testing.T) { // B015, B016, B017, B018, B019
 }
 
 // TestEndlessLine: what has no end is refused at the cap and not kept.
-func TestEndlessLine(t *testing.T) { // B093
+func TestEndlessLine(t *testing.T) {
 	p := newPlace(t)
 	s := p.start(t, nil, "--max-message", fmt.Sprint(1<<20)).ready()
 	before := peak(t, s)
@@ -384,7 +384,7 @@ func peak(t *testing.T, s *process) int {
 }
 
 // TestLargeMessages: what is under the cap works, both ways.
-func TestLargeMessages(t *testing.T) { // B094
+func TestLargeMessages(t *testing.T) {
 	p := newPlace(t)
 	s := p.start(t, nil)
 	var calls []done
@@ -418,7 +418,7 @@ func TestLargeMessages(t *testing.T) { // B094
 
 // TestSecretsStayOut: what stands in arguments is in no record, log or error,
 // whatever was wrong with the call.
-func TestSecretsStayOut(t *testing.T) { // B053
+func TestSecretsStayOut(t *testing.T) {
 	const secret = "S3CRET-sk_live_0123456789"
 	p := newPlace(t)
 	p.setPolicy(t, strings.Replace(plainPolicy, `"request_id":{"min_len":8}`, `"request_id":{"min_len":8},"text":{"max_len":40}`, 1))
@@ -464,7 +464,7 @@ func TestSecretsStayOut(t *testing.T) { // B053
 
 // TestCancelled: what a client gave up is recorded as it ended, and a call that
 // ended for that reason is not answered.
-func TestCancelled(t *testing.T) { // B042, B081, B082
+func TestCancelled(t *testing.T) {
 	p := newPlace(t)
 	s := p.start(t, nil).ready()
 	const calls = 60

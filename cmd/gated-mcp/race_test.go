@@ -98,7 +98,7 @@ func TestTwoProcessesKeepOneChain(t *testing.T) {
 }
 
 // TestOneIDManyCallers: 20 first calls at once, in each of two processes.
-func TestOneIDManyCallers(t *testing.T) { // B077
+func TestOneIDManyCallers(t *testing.T) {
 	p := newPlace(t)
 	var lists [2][]done
 	var group sync.WaitGroup
@@ -122,7 +122,7 @@ func TestOneIDManyCallers(t *testing.T) { // B077
 }
 
 // TestEndOfInputWithCallsInFlight: what was sent is answered and recorded.
-func TestEndOfInputWithCallsInFlight(t *testing.T) { // B057
+func TestEndOfInputWithCallsInFlight(t *testing.T) {
 	for _, era := range []string{"2026-07-28", "2025-11-25"} {
 		t.Run(era, func(t *testing.T) {
 			p := newPlace(t)
@@ -216,7 +216,7 @@ func TestClientHangsUp(t *testing.T) {
 
 // TestStdoutIsTheProtocolAlone: with everything odd that can be had, stdout carries
 // answers and nothing else.
-func TestStdoutIsTheProtocolAlone(t *testing.T) { // B064, B067
+func TestStdoutIsTheProtocolAlone(t *testing.T) {
 	p := newPlace(t)
 	p.setPolicy(t, `{"version":1,"allow":["write_note ","Write_Note","write\u200b_note","no_such_tool","read_ledger"]}`)
 	if err := os.MkdirAll(p.ledger, 0o755); err != nil {

@@ -45,7 +45,7 @@ func (p *place) reload(t *testing.T, s *process) record {
 
 // TestReloadTightens: a policy that was tightened binds the next call, also
 // one that would be a replay, and the list.
-func TestReloadTightens(t *testing.T) { // B084, B090
+func TestReloadTightens(t *testing.T) {
 	p := newPlace(t)
 	s := p.start(t, nil)
 	first := note("req-0001", "x")
@@ -135,7 +135,7 @@ var badFiles = map[string]func(path string) error{
 }
 
 // TestStartWithABadPolicy: it does not start, and says why in one line.
-func TestStartWithABadPolicy(t *testing.T) { // B087
+func TestStartWithABadPolicy(t *testing.T) {
 	p := newPlace(t)
 	p.unprivileged(t)
 	refused := func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestStartWithABadPolicy(t *testing.T) { // B087
 
 // TestReloadOfABadPolicy: the one before stays in force, and the attempt is a
 // record.
-func TestReloadOfABadPolicy(t *testing.T) { // B088, B089
+func TestReloadOfABadPolicy(t *testing.T) {
 	p := newPlace(t)
 	p.unprivileged(t)
 	s := p.start(t, nil).ready()

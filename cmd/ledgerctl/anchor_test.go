@@ -366,7 +366,7 @@ func TestAnchorsTampered(t *testing.T) {
 	}
 }
 
-// TestAnchorsOutOfReach is never green (B115), and not tampered either.
+// TestAnchorsOutOfReach is never green, and not tampered either.
 func TestAnchorsOutOfReach(t *testing.T) {
 	awsEnv(t, "x", "y", "http://127.0.0.1:1")
 	t.Setenv("LEDGER_ANCHOR", "s3://bucket/p")
@@ -389,8 +389,7 @@ func TestAnchorsOutOfReach(t *testing.T) {
 }
 
 // TestPushFails ends with a status that is not 0 and one line, whatever the
-// server says (B110), and leaves all that tells of success as it was (B113,
-// B136).
+// server says, and leaves all that tells of success as it was.
 func TestPushFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ledger")
 	write(t, dir, 1, 10)
@@ -448,8 +447,8 @@ func valuesOf(t testing.TB, path string) map[string]string {
 	return values
 }
 
-// TestTextfile is read while it is written (B135), by somebody else, of two
-// ledgers (B137), and after failures only (B136).
+// TestTextfile is read while it is written, by somebody else, of two
+// ledgers, and after failures only.
 func TestTextfile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "anchor.prom")
 	at := time.Unix(1700000000, 5e8)
