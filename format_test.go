@@ -70,7 +70,7 @@ func TestVerifierOfTheFormat(t *testing.T) {
 			if want.ExpectHead != "" || want.ExpectRecords > 0 {
 				args = append(args, fmt.Sprintf("%d:%s", max(want.ExpectRecords, want.Records+1), want.ExpectHead))
 			}
-			out, err := exec.Command(python, args...).CombinedOutput()
+			out, err := exec.Command(python, args...).Output()
 			good := err == nil && whole
 			if wantGood := want.Verdict == "intact" || want.Verdict == "anchored"; good != wantGood {
 				t.Errorf("the verdict is %s, and the verifier of FORMAT.md says %v: %s", want.Verdict, good, out)

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/auditledger/auditledger/internal/bareenv"
 	"github.com/auditledger/auditledger/ledger"
 )
 
@@ -28,6 +29,7 @@ type bench struct {
 }
 
 func main() {
+	bareenv.Clear()
 	log.SetFlags(0)
 	log.SetPrefix("bench: ")
 	only := flag.String("only", "append,server,verify,anchor,snapshot,metrics", "which parts to run")

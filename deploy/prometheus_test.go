@@ -12,12 +12,15 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/auditledger/auditledger/internal/bareenv"
 )
 
 // built is the folder of the programs under test.
 var built string
 
 func TestMain(m *testing.M) {
+	bareenv.Clear()
 	os.Exit(func() int {
 		var err error
 		if built, err = os.MkdirTemp("", "deploy-"); err != nil {

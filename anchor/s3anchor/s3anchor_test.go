@@ -312,8 +312,7 @@ func rewrite(r *http.Response, query, from, to string) error {
 	return nil
 }
 
-// TestCredentialsAreReadAnew renews them in the file while a push is under way
-// .
+// TestCredentialsAreReadAnew renews them in the file while a push is under way.
 func TestCredentialsAreReadAnew(t *testing.T) {
 	s := newServer(t)
 	s.bucket("renew", true)

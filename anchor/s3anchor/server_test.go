@@ -27,7 +27,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 
 	"github.com/auditledger/auditledger/anchor/s3anchor"
+	"github.com/auditledger/auditledger/internal/bareenv"
 )
+
+func TestMain(m *testing.M) {
+	bareenv.Clear()
+	os.Exit(m.Run())
+}
 
 // Credentials of the test servers. They open nothing else.
 var access = aws.Credentials{AccessKeyID: "demo", SecretAccessKey: "demo-secret"}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/auditledger/auditledger/internal/bareenv"
 	"github.com/auditledger/auditledger/ledger"
 	"github.com/auditledger/auditledger/ledger/canon"
 	"github.com/auditledger/auditledger/verify"
@@ -36,6 +37,7 @@ func TestMain(m *testing.M) {
 type withServer struct{ *testing.M }
 
 func (t withServer) Run() int {
+	bareenv.Clear()
 	dir, err := os.MkdirTemp("", "ledgerctl-test-")
 	if err != nil {
 		log.Fatal(err)

@@ -21,9 +21,12 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/auditledger/auditledger/internal/bareenv"
 )
 
 func main() {
+	bareenv.Clear()
 	bin := flag.String("bin", "bin", "directory of gated-mcp and ledgerctl")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
