@@ -178,10 +178,10 @@ type Claim struct {
 
 // Options say what to check. The zero value checks the ledger by itself.
 type Options struct {
-	ExpectHead    *ledger.Hash // this record must be in the chain
-	ExpectRecords *uint64      // at least as many records must be in the chain
-	Anchors       []Claim      // each must be in the chain; if there is one, the verdict may be Anchored
-	From          *Checkpoint  // begin at this record, which the caller trusts
+	ExpectHeads   []ledger.Hash // these records must be in the chain
+	ExpectRecords *uint64       // at least as many records must be in the chain
+	Anchors       []Claim       // each must be in the chain; if there is one, the verdict may be Anchored
+	From          *Checkpoint   // begin at this record, which the caller trusts
 
 	MaxFaults int                     // how many are told; 10,000 if 0. All are counted.
 	Workers   int                     // GOMAXPROCS if 0

@@ -58,7 +58,7 @@ func TestSplitVectors(t *testing.T) {
 			}
 			o := Options{ExpectRecords: want.ExpectRecords}
 			if h, ok := ledger.ParseHash([]byte(want.ExpectHead)); ok {
-				o.ExpectHead = &h
+				o.ExpectHeads = []ledger.Hash{h}
 			}
 			for _, a := range want.Anchors {
 				h, _ := ledger.ParseHash([]byte(a.SHA256))

@@ -317,7 +317,7 @@ func checkVector(t *testing.T, dir string, e *expectation, o Options) error {
 		if !ok {
 			return fmt.Errorf("expect_head is no hash")
 		}
-		o.ExpectHead = &h
+		o.ExpectHeads = []ledger.Hash{h}
 	}
 	o.ExpectRecords = e.ExpectRecords
 	for _, a := range e.Anchors {

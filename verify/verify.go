@@ -246,8 +246,8 @@ func (c *check) run(ctx context.Context) (*Report, error) {
 	if slices.ContainsFunc(j.files, func(f *file) bool { return f.zstd }) {
 		j.total = 0 // what they will be is not known
 	}
-	if o.ExpectHead != nil {
-		j.watch.add(*o.ExpectHead)
+	for _, h := range o.ExpectHeads {
+		j.watch.add(h)
 	}
 	for _, a := range o.Anchors {
 		j.watch.add(a.Head.Sum)
@@ -345,8 +345,8 @@ func (c *check) claims() {
 			r.AnchoredThrough = max(r.AnchoredThrough, a.Head.Seq)
 		}
 	}
-	if h := c.o.ExpectHead; h != nil {
-		if pos, ok := j.seen[*h]; !ok {
+	for _, h := range c.o.ExpectHeads {
+		if pos, ok := j.seen[h]; !ok {
 			j.fault(Fault{Kind: Truncated, Segment: c.lastName(), Line: j.lines + 1, Seq: j.pos + 1, Offset: j.last.Offset, TS: j.lastTS, at: j.at,
 				Detail: fmt.Sprintf("the expected head %s is not in the ledger, which ends at seq %d", h, j.pos)})
 		} else if pos < j.pos {

@@ -625,14 +625,14 @@ func TestExpectations(t *testing.T) {
 	data := join(lines)
 	h5, h30 := sumOfLine(t, lines[4]), sumOfLine(t, lines[29])
 	n30, n31, n5 := uint64(30), uint64(31), uint64(5)
-	want(t, checkBytes(t, data, Options{ExpectHead: &h30, ExpectRecords: &n30}), Intact, "")
-	r := checkBytes(t, data, Options{ExpectHead: &h5, ExpectRecords: &n5})
+	want(t, checkBytes(t, data, Options{ExpectHeads: []ledger.Hash{h5, h30}, ExpectRecords: &n30}), Intact, "")
+	r := checkBytes(t, data, Options{ExpectHeads: []ledger.Hash{h5}, ExpectRecords: &n5})
 	want(t, r, Intact, "")
 	if len(r.Notes) != 2 {
 		t.Error(asText(r))
 	}
 	want(t, checkBytes(t, data, Options{ExpectRecords: &n31}), Tampered, "truncated -:31")
-	want(t, checkBytes(t, nil, Options{ExpectHead: &h5}), Tampered, "truncated -:1")
+	want(t, checkBytes(t, nil, Options{ExpectHeads: []ledger.Hash{h5}}), Tampered, "truncated -:1")
 	r, err := Files(t.Context(), []string{filepath.Join(t.TempDir(), "absent")}, Options{ExpectRecords: &n5})
 	if err != nil {
 		t.Fatal(err)

@@ -45,9 +45,10 @@ name is "other". SIGHUP reads the policies again; where one is bad, the names
 stay as they are. /readyz is 200 once the totals of all ledgers are known.
 
 What is new is verified at each --verify-every, everything at the start, once a
-day, and after a verdict that was not good. A record that was found good once
-must stay in the ledger: where it is gone the verdict is tampered, also after a
-restart, until the checkpoint file is deleted or the record is back.
+day, at once where a record is gone that was read before, and after a verdict
+that was not good. A record that was read must stay in the ledger: where it is
+gone the verdict is tampered, also after a restart, until the checkpoint file is
+deleted or the record is back.
 
 The checkpoint file keeps where reading and verifying goes on after a restart.
 It is $STATE_DIRECTORY/exporter.json, else auditledger/exporter.json in the

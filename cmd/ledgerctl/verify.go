@@ -73,7 +73,7 @@ func runVerify(ctx context.Context, g *global, o verifyOptions, args []string, o
 		if !ok {
 			return usageError{errors.New("--expect-head takes 64 lower-case hexadecimal digits")}
 		}
-		opts.ExpectHead = &h
+		opts.ExpectHeads = []ledger.Hash{h}
 	}
 	if o.expectRecords < 0 {
 		return usageError{errors.New("--expect-records takes a number that is not negative")}

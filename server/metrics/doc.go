@@ -31,10 +31,11 @@
 //	ledger_verify_verdict{verdict}                gauge    1 for the last verdict, 0 for the others; unchecked before the first
 //
 // What is new is checked each time; everything at first, once a day, and after a
-// verdict that was neither good nor torn. A record that was found good once must
-// stay in the ledger, whatever head.json says: where it is gone the ledger is
-// tampered, until it is back or the checkpoint file, which knows it, is deleted.
-// A directory that cannot be listed is unchecked.
+// verdict that was neither good nor torn. A record that was read once must stay
+// in the ledger, whatever head.json says: where it is gone the ledger is
+// unchecked and verified at once, and tampered until the record is back or the
+// checkpoint file, which knows it, is deleted. A directory that cannot be listed
+// is unchecked.
 //
 // # From a server
 //

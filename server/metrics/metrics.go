@@ -48,6 +48,7 @@ type Metrics struct {
 	watches  []*watch
 	calls    *calls // nil where this is no server
 	now      func() time.Time
+	changed  chan struct{} // holds one where a ledger is to be verified soon
 
 	saving sync.Mutex
 	saved  []byte // what was written last
@@ -57,7 +58,7 @@ type Metrics struct {
 // New begins with what the checkpoint file knows. One that cannot be used is
 // left out, and the ledgers are read from their first records.
 func New(c Config) (*Metrics, error) {
-	m := &Metrics{c: c, log: c.Log, registry: prometheus.NewRegistry(), now: time.Now}
+	m := &Metrics{c: c, log: c.Log, registry: prometheus.NewRegistry(), now: time.Now, changed: make(chan struct{}, 1)}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
@@ -70,7 +71,7 @@ func New(c Config) (*Metrics, error) {
 			return nil, fmt.Errorf("show the ledger %s: its path is not UTF-8, and so no value of a label", ledger.Escape(abs))
 		}
 		if !slices.ContainsFunc(m.watches, func(w *watch) bool { return w.dir == abs }) {
-			m.watches = append(m.watches, newWatch(abs, m.log))
+			m.watches = append(m.watches, newWatch(abs, m.log, m.changed))
 		}
 	}
 	if c.Server {
@@ -112,13 +113,13 @@ func (m *Metrics) Run(ctx context.Context) {
 					m.verify(ctx, w)
 				}
 				m.save(ctx)
-				if !wait(ctx, m.c.VerifyEvery) {
+				if !wait(ctx, m.c.VerifyEvery, m.changed) {
 					return
 				}
 			}
 		})
 	}
-	for wait(ctx, saveEvery) {
+	for wait(ctx, saveEvery, nil) {
 		m.save(ctx)
 	}
 	wg.Wait()
@@ -138,18 +139,20 @@ func (m *Metrics) follow(ctx context.Context, w *watch) {
 		w.update(slice, m.names.Load())
 		late := slice.Err() != nil
 		cancel()
-		if ctx.Err() != nil || !late && !wait(ctx, followEvery) {
+		if ctx.Err() != nil || !late && !wait(ctx, followEvery, nil) {
 			return
 		}
 	}
 }
 
-// wait reports whether d went by before ctx ended.
-func wait(ctx context.Context, d time.Duration) bool {
+// wait reports whether d went by, or sooner was told to, before ctx ended.
+func wait(ctx context.Context, d time.Duration, sooner <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
+	case <-sooner:
 		return true
 	case <-ctx.Done():
 		return false

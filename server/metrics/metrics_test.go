@@ -511,6 +511,147 @@ func TestCut(t *testing.T) {
 	want("tampered", 3).want(t, readable, 0)
 }
 
+// TestCutUnverified cuts off records that were read and not verified yet, and
+// makes head.json fit. The verdict says so, at once where the metrics run, and
+// also where reading began anew meanwhile.
+func TestCutUnverified(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		after func(t *testing.T, m *Metrics, again func(names ...string) *Metrics) *Metrics // between reading and the cut
+	}{
+		{"nothing", func(_ *testing.T, m *Metrics, _ func(...string) *Metrics) *Metrics { return m }},
+		{"a restart", func(_ *testing.T, _ *Metrics, again func(...string) *Metrics) *Metrics { return again() }},
+		{"a restart with other names", func(_ *testing.T, _ *Metrics, again func(...string) *Metrics) *Metrics { return again("other") }},
+		{"two restarts", func(t *testing.T, _ *Metrics, again func(...string) *Metrics) *Metrics {
+			m := again("other")
+			m.save(t.Context())
+			return again("third")
+		}},
+		{"other names", func(t *testing.T, m *Metrics, _ func(...string) *Metrics) *Metrics {
+			m.SetPolicies(policyOf(t, `{"version":1,"allow":["other"],"deny":[]}`))
+			return m
+		}},
+		{"it was away", func(t *testing.T, m *Metrics, _ func(...string) *Metrics) *Metrics {
+			dir := m.watches[0].dir
+			if err := os.Rename(dir, dir+".away"); err != nil {
+				t.Fatal(err)
+			}
+			m.onceMore(t)
+			if err := os.Rename(dir+".away", dir); err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "ledger")
+			config := Config{VerifyEvery: time.Hour, Checkpoint: filepath.Join(t.TempDir(), "checkpoint")}
+			again := func(names ...string) *Metrics {
+				config.Policies = nil
+				for _, name := range names {
+					config.Policies = append(config.Policies, policyOf(t, fmt.Sprintf(`{"version":1,"allow":[%q],"deny":[]}`, name)))
+				}
+				return try(t, config, dir)
+			}
+			file := func(name string) []byte {
+				t.Helper()
+				b, err := os.ReadFile(filepath.Join(dir, name))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
+			}
+			st := open(t, dir, store.Options{})
+			add(t, st, denial("rm_rf"))
+			m := again().onceMore(t)
+			add(t, st, denial("rm_rf"))
+			active, head := file(ledger.ActiveName), file(ledger.HeadName)
+			add(t, st, denial("rm_rf"))
+			whole := file(ledger.ActiveName)
+			st.Close()
+			if err := m.watches[0].update(t.Context(), m.names.Load()); err != nil {
+				t.Fatal(err)
+			}
+			m.save(t.Context())
+			m = c.after(t, m, again)
+			put := func(name string, content []byte) {
+				t.Helper()
+				if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put(ledger.ActiveName, active)
+			put(ledger.HeadName, head)
+			if r, err := verify.Dir(t.Context(), dir, verify.Options{}); err != nil || r.Verdict != verify.Intact {
+				t.Fatalf("by itself the cut ledger is %s, %v: the test shows nothing", r.Verdict, err)
+			}
+			for range 3 {
+				m.onceMore(t)
+				if v := verdictOf(t, scrape(t, m)); v != "tampered" {
+					t.Fatalf("verdict %s, want tampered", v)
+				}
+				m = again()
+			}
+			// Other records do not make it better, and the old ones do.
+			st = open(t, dir, store.Options{})
+			add(t, st, denial("write_note"), denial("write_note"))
+			st.Close()
+			if v := verdictOf(t, scrape(t, m.onceMore(t))); v != "tampered" {
+				t.Errorf("with other records in their place: %s", v)
+			}
+			os.Remove(filepath.Join(dir, ledger.HeadName))
+			put(ledger.ActiveName, whole)
+			if v := verdictOf(t, scrape(t, m.onceMore(t))); v != "intact" {
+				t.Errorf("what is back is %s", v)
+			}
+			if n := len(m.watches[0].left); n != 0 {
+				t.Errorf("%d records are looked for that were found", n)
+			}
+		})
+	}
+}
+
+// TestCutWakes verifies at once what changed under a running process, and shows
+// no good verdict of what is not there any more.
+func TestCutWakes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ledger")
+	m := try(t, Config{VerifyEvery: 1000 * time.Hour}, dir)
+	st := open(t, dir, store.Options{})
+	add(t, st, denial("rm_rf"), denial("rm_rf"))
+	st.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); m.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	until := func(verdict string, records float64) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			s := scrape(t, m)
+			v := verdictOf(t, s)
+			if s[recordsTotal] == records && v == verdict {
+				return
+			}
+			if s[recordsTotal] == 1 && v == "intact" {
+				t.Fatal("a cut ledger was called intact")
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s with %v records, want %s with %v", v, s[recordsTotal], verdict, records)
+			}
+		}
+	}
+	until("intact", 2)
+	active := filepath.Join(dir, ledger.ActiveName)
+	text, err := os.ReadFile(active)
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(filepath.Join(dir, ledger.HeadName))
+	if err := os.Truncate(active, int64(bytes.IndexByte(text, '\n')+1)); err != nil {
+		t.Fatal(err)
+	}
+	until("tampered", 1)
+}
+
 // TestVerifyNext is when all is checked and when only what is new.
 func TestVerifyNext(t *testing.T) {
 	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
@@ -528,9 +669,9 @@ func TestVerifyNext(t *testing.T) {
 		{verification{Verdict: verify.Tampered, Trusted: trusted, LastFull: now}, false, true},
 		{verification{Verdict: verify.Unchecked, Trusted: trusted, LastFull: now}, false, true},
 	} {
-		o, full := c.v.next(now)
-		if (o.From != nil) != c.from || (o.ExpectHead != nil) != c.head || full == c.from || o.Workers != 1 {
-			t.Errorf("%+v: from %v, head %v, full %v", c.v, o.From, o.ExpectHead, full)
+		o, full := c.v.next(now, nil)
+		if (o.From != nil) != c.from || (len(o.ExpectHeads) == 1) != c.head || full == c.from || o.Workers != 1 {
+			t.Errorf("%+v: from %v, head %v, full %v", c.v, o.From, o.ExpectHeads, full)
 		}
 	}
 }

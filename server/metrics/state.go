@@ -28,8 +28,9 @@ type stateFile struct {
 }
 
 type state struct {
-	Totals   *totals      `json:"totals,omitempty"`
-	Verified verification `json:"verified"`
+	Totals   *totals             `json:"totals,omitempty"`
+	Verified verification        `json:"verified"`
+	Left     []verify.Checkpoint `json:"left,omitempty"`
 }
 
 // totals are a tally and where in the ledger it stands.
@@ -112,12 +113,14 @@ func (m *Metrics) restore() {
 		if !ok {
 			continue
 		}
-		w.verified = s.Verified
+		w.verified, w.left = s.Verified, s.Left
 		if s.Totals == nil {
 			continue
 		}
+		w.at = s.Totals.Position
 		if err := w.restore(s.Totals, m.names.Load()); err != nil {
 			w.log.Warn("the checkpoint does not fit, and every record is read", "file", m.c.Checkpoint, "reason", err)
+			w.leave()
 		} else {
 			w.log.Info("going on from the checkpoint", "file", m.c.Checkpoint, "seq", w.tally.head)
 		}
@@ -167,7 +170,7 @@ func (m *Metrics) save(ctx context.Context) {
 		s := state{Totals: w.totals()}
 		release()
 		w.mu.Lock()
-		s.Verified = w.verified
+		s.Verified, s.Left = w.verified, w.left
 		w.mu.Unlock()
 		own[w.dir] = s
 	}

@@ -27,30 +27,33 @@ type verification struct {
 }
 
 // next is what to check now, and whether that is everything. A record that was
-// found good once must stay in the chain, whatever head.json says.
-func (v *verification) next(now time.Time) (o verify.Options, full bool) {
+// found good, or that reading left, must stay in the chain, whatever head.json
+// says.
+func (v *verification) next(now time.Time, left []verify.Checkpoint) (o verify.Options, full bool) {
 	o.Workers = 1
 	age := now.Sub(v.LastFull)
-	good := v.Verdict == verify.Anchored || v.Verdict == verify.Intact || v.Verdict == verify.Torn
-	full = v.Trusted == nil || !good || age < 0 || age >= fullEvery
+	full = v.Trusted == nil || len(left) > 0 || !v.good() || age < 0 || age >= fullEvery
 	switch {
 	case v.Trusted == nil:
 	case full:
-		o.ExpectHead = &v.Trusted.Sum
+		o.ExpectHeads = append(o.ExpectHeads, v.Trusted.Sum)
 	default:
 		o.From = v.Trusted
+	}
+	for _, c := range left {
+		o.ExpectHeads = append(o.ExpectHeads, c.Sum)
 	}
 	return o, full
 }
 
 // verify checks a ledger and takes note of what came out. A check that ctx ends
-// is none.
+// is none, and one during which the ledger changed finds nothing good.
 func (m *Metrics) verify(ctx context.Context, w *watch) {
 	w.mu.Lock()
-	v := w.verified
+	v, left := w.verified, w.left
 	w.mu.Unlock()
 	before := v.Verdict
-	o, full := v.next(m.now())
+	o, full := v.next(m.now(), left)
 	r := &verify.Report{Verdict: verify.Unchecked}
 	if _, err := os.ReadDir(w.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		// What cannot be looked at is not cut.
@@ -69,12 +72,29 @@ func (m *Metrics) verify(ctx context.Context, w *watch) {
 			v.LastFull = v.LastRun
 		}
 	}
-	if v.Verdict != before {
+	w.mu.Lock()
+	stale := v.good() && len(w.left) != len(left)
+	if !stale {
+		switch {
+		case v.good():
+			w.left = nil
+		case w.verified.good():
+			w.leave()
+		}
+		w.verified = v
+	}
+	w.mu.Unlock()
+	switch {
+	case stale:
+		w.wake()
+	case v.Verdict != before:
 		w.report(r)
 	}
-	w.mu.Lock()
-	w.verified = v
-	w.mu.Unlock()
+}
+
+// good reports whether the last check found the chain whole.
+func (v *verification) good() bool {
+	return v.Verdict == verify.Anchored || v.Verdict == verify.Intact || v.Verdict == verify.Torn
 }
 
 // report logs a verdict and the first thing that is behind it.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,12 +31,18 @@ type watch struct {
 	run      stamp
 	said     map[string]string // the last trouble of each kind
 
-	mu       sync.Mutex // guards what a scrape shows
+	mu       sync.Mutex // guards what a scrape shows, and left
 	shown    *look      // nil while the totals are not known
 	readable bool       // the last reading came to the end
 	anchors  anchors
 	verified verification
+	at       *verify.Checkpoint  // the last record that was read
+	left     []verify.Checkpoint // see leave
+	changed  chan<- struct{}     // is told when the ledger changed
 }
+
+// leftMax bounds left where nothing verifies.
+const leftMax = 100
 
 // anchors are what the files of anchoring in the directory say.
 type anchors struct {
@@ -58,8 +65,8 @@ func stampOf(path string) stamp {
 	return stamp{info.Size(), info.ModTime()}
 }
 
-func newWatch(dir string, log *slog.Logger) *watch {
-	return &watch{dir: dir, log: log.With("ledger", dir), reading: make(chan struct{}, 1), said: map[string]string{}}
+func newWatch(dir string, log *slog.Logger, changed chan<- struct{}) *watch {
+	return &watch{dir: dir, log: log.With("ledger", dir), reading: make(chan struct{}, 1), said: map[string]string{}, changed: changed}
 }
 
 // own waits until nobody else reads.
@@ -74,8 +81,40 @@ func (w *watch) own(ctx context.Context) (release func(), err error) {
 
 // begin counts anew, from the first record.
 func (w *watch) begin(n *names) {
+	w.mu.Lock()
+	if w.verified.good() || w.verified.Verdict == "" {
+		w.leave()
+	}
+	w.mu.Unlock()
 	w.close()
 	w.tail, w.tally, w.complete = verify.NewTail(w.dir, nil), newTally(n), false
+}
+
+// leave takes note that the last record that was read, of a ledger that was not
+// found bad, must be in the chain when that is called good again: reading does
+// not go on from it, or the verdict is bad now. Mu is held.
+func (w *watch) leave() {
+	if w.at != nil && len(w.left) < leftMax && !slices.Contains(w.left, *w.at) {
+		w.left = append(slices.Clip(w.left), *w.at)
+	}
+}
+
+// lost takes back a good verdict, which was of what is not there any more.
+func (w *watch) lost() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.verified.good() {
+		w.verified.Verdict = verify.Unchecked
+		w.wake()
+	}
+}
+
+// wake has the ledgers verified soon.
+func (w *watch) wake() {
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
 }
 
 func (w *watch) close() {
@@ -99,6 +138,7 @@ func (w *watch) update(ctx context.Context, n *names) error {
 	if errors.Is(err, verify.ErrChanged) {
 		w.log.Warn("counting anew from the first record", "error", err)
 		w.begin(n)
+		w.lost()
 		err = w.tail.Read(ctx, w.tally.observe)
 	}
 	if ctx.Err() == nil {
@@ -108,7 +148,7 @@ func (w *watch) update(ctx context.Context, n *names) error {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.readable = err == nil
+	w.readable, w.at = err == nil, w.tail.Checkpoint()
 	switch {
 	case err == nil:
 		w.complete = true
