@@ -486,7 +486,7 @@ func TestDashboard(t *testing.T) {
 func TestQueriesNameWhatIsThere(t *testing.T) {
 	p := newPlace(t)
 	p.server(t)
-	exporter := p.exporter(t)
+	exporter := p.exporter(t, "1s")
 
 	known := series{}
 	jobs := regexp.MustCompile(`(?m)^  - job_name: (\S+)$`).FindAllStringSubmatch(read(t, "prometheus/prometheus.yml"), -1)

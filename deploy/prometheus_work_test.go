@@ -100,9 +100,9 @@ func (k *child) kill() {
 	}
 }
 
-func (p *place) exporter(t testing.TB) *child {
+func (p *place) exporter(t testing.TB, verifyEvery string) *child {
 	t.Helper()
-	return p.start(t, exec.Command(program(t, "ledgerctl"), "exporter", p.ledger, "--listen", "127.0.0.1:0", "--policy", p.policy, "--verify-every", "1s",
+	return p.start(t, exec.Command(program(t, "ledgerctl"), "exporter", p.ledger, "--listen", "127.0.0.1:0", "--policy", p.policy, "--verify-every", verifyEvery,
 		"--checkpoint", filepath.Join(p.root, "checkpoint.json")), `serving metrics" address=`)
 }
 
@@ -221,25 +221,39 @@ func get(t testing.TB, address string) string {
 // addresses, the intervals and the patience of the alerts are others.
 type prometheus struct{ *child }
 
-func (p *place) prometheus(t testing.TB, exporter string) prometheus {
+// An edit is a regular expression and what stands for its matches, one or more.
+type edit struct{ from, to string }
+
+// prometheus starts one. The alerts wait for nothing, and where old says so, what
+// is older than 2 s is old for them.
+func (p *place) prometheus(t testing.TB, old bool, exporters ...*child) prometheus {
 	t.Helper()
 	path := foreign(t, "prometheus")
 	dir := filepath.Join(p.root, "prometheus")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for name, edits := range map[string][][2]string{
-		"prometheus.yml": {{`(?m)^(  scrape_interval|  evaluation_interval): .*$`, "$1: 1s"}, {`(- )127\.0\.0\.1:9464`, "${1}" + exporter}, {`(- )127\.0\.0\.1:9465`, "${1}" + p.metrics}},
-		"alerts.yml":     {{`(?m)^        for: .*$`, "        for: 0s"}},
+	targets := ""
+	for _, e := range exporters {
+		targets += "${1}" + e.address + "\n"
+	}
+	alerts := []edit{{`(?m)^        for: .*$`, "        for: 0s"}}
+	if old {
+		alerts = append(alerts, edit{`(ledger_verify_last_run_timestamp_seconds\)) > 1800\b`, "$1 > 2"},
+			edit{`(ledger_anchor_last_success_timestamp_seconds > 0\)) > 2 \* 3600\b`, "$1 > 2"})
+	}
+	for name, edits := range map[string][]edit{
+		"prometheus.yml": {{`(?m)^(  scrape_interval|  evaluation_interval): .*$`, "$1: 1s"}, {`(?m)^( +- )127\.0\.0\.1:9464\n`, targets}, {`(- )127\.0\.0\.1:9465`, "${1}" + p.metrics}},
+		"alerts.yml":     alerts,
 		"rules.yml":      nil,
 	} {
 		text := read(t, "prometheus/"+name)
 		for _, e := range edits {
-			re := regexp.MustCompile(e[0])
+			re := regexp.MustCompile(e.from)
 			if !re.MatchString(text) {
-				t.Fatalf("%s: %s is not there", name, e[0])
+				t.Fatalf("%s: %s is not there", name, e.from)
 			}
-			text = re.ReplaceAllString(text, e[1])
+			text = re.ReplaceAllString(text, e.to)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -428,13 +442,14 @@ func (pr prometheus) agrees(t testing.TB, p *place) {
 }
 
 // TestPrometheusAtWork has a Prometheus scrape an exporter and a server that
-// works, and asks it for every ratio and alert.
+// works, and asks it for every ratio, and for every alert but those of the next
+// test.
 func TestPrometheusAtWork(t *testing.T) {
 	foreign(t, "prometheus")
 	p := newPlace(t)
 	s := p.server(t)
-	exporter := p.exporter(t)
-	pr := p.prometheus(t, exporter.address)
+	exporter := p.exporter(t, "1s")
+	pr := p.prometheus(t, false, exporter)
 
 	// Idle: every ratio is there and 0, and no alert fires.
 	eventually(t, "an idle server has every ratio at 0", func() error {
@@ -557,4 +572,51 @@ func TestPrometheusAtWork(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestPrometheusOfOldAndUnreadable has a Prometheus scrape three exporters: of a
+// ledger that was anchored and verified long ago, of one that is not verified,
+// and of one that is gone.
+func TestPrometheusOfOldAndUnreadable(t *testing.T) {
+	foreign(t, "prometheus")
+	var places []*place
+	for range 3 {
+		p := newPlace(t)
+		s := p.server(t)
+		s.call(t, "write_note", note{"request-1", "text"}, `"committed"`)
+		s.end(t)
+		p.ledgerctl(t, 0, "anchor", "push", "--to", "file://"+filepath.ToSlash(p.root))
+		places = append(places, p)
+	}
+	old, unverified, gone := places[0], places[1], places[2]
+	exporters := []*child{old.exporter(t, "1h"), unverified.exporter(t, "0"), gone.exporter(t, "1s")}
+	for i, e := range exporters {
+		eventually(t, "the totals are known", func() error { _, err := fetch("http://" + e.address + "/readyz"); return err })
+		if i == 1 {
+			continue
+		}
+		eventually(t, "it was verified", func() error {
+			text, err := fetch("http://" + e.address + "/metrics")
+			if err == nil && !regexp.MustCompile(`ledger_verify_verdict\{.*"intact"\} 1\n`).MatchString(text) {
+				err = fmt.Errorf("%s", text)
+			}
+			return err
+		})
+	}
+	if err := os.Rename(gone.ledger, gone.ledger+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(gone.ledger, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pr := places[0].prometheus(t, true, exporters...)
+	// Each of them was anchored some seconds ago.
+	pr.fires(t, "old, unverified and unreadable ledgers fire", "LedgerAnchorOld", "LedgerVerifyOld", "LedgerUnreadable", "LedgerUnproven",
+		"LedgerSeriesAbsent ledger_verify_verdict", "LedgerSeriesAbsent ledger_verify_last_run_timestamp_seconds")
+	for alert, p := range map[string]*place{"LedgerVerifyOld": old, "LedgerUnreadable": gone, "LedgerUnproven": gone} {
+		got, err := pr.ask(fmt.Sprintf(`ALERTS{alertname=%q,alertstate="firing"}`, alert), "ledger")
+		if err != nil || !maps.Equal(got, map[string]float64{p.ledger: 1}) {
+			t.Errorf("%s fires for %v, %v, want %s", alert, got, err, p.ledger)
+		}
+	}
 }
