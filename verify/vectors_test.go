@@ -2,11 +2,13 @@ package verify
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -139,6 +141,13 @@ func makeVectors(t *testing.T) map[string]vector {
 	add("malformed-doubled", "a doubled key", "malformed", Tampered, 11, active(put(5, append(bytes.TrimSuffix(base[5], []byte("}")), `,"outcome":"observed"}`...))), at(Malformed, 6))
 	add("malformed-case", "a key like a known one but for case", "malformed", Tampered, 11, active(edit(5, `{`, `{"Outcome":"observed",`)), at(Malformed, 6))
 	add("malformed-type", "a member of another type", "malformed", Tampered, 11, active(edit(5, `"ts":`, `"ts":-0.5,"tz":`)), at(Malformed, 6))
+	last := func(old, new string) map[string][]byte {
+		return active(append(slices.Clone(base[:11]), rehash(regexp.MustCompile(old).ReplaceAllString(string(base[11]), new))))
+	}
+	add("malformed-nan", "a record that is linked and hashed as it should, with a value that is no JSON", "malformed", Tampered, 11,
+		last(`}$`, `,"x":NaN}`), at(Malformed, 12))
+	add("malformed-range", "a record that is linked and hashed as it should, with a time past an int64", "malformed", Tampered, 11,
+		last(`"ts":[0-9]+`, `"ts":9223372036854775808`), at(Malformed, 12))
 	add("malformed-added", "blank lines between records", "malformed", Tampered, 12, active(slices.Insert(slices.Clone(base), 5, nil, []byte(" "))), at(Malformed, 6), at(Malformed, 7))
 	cutSegment := split(t, all[:12], 6)
 	cutSegment[ledger.SegmentName(1)] = bytes.TrimSuffix(cutSegment[ledger.SegmentName(1)], []byte("\n"))
@@ -262,6 +271,14 @@ func reorderMembers(t *testing.T, line []byte) []byte {
 	i := bytes.Index(line, []byte(`,"decision"`))
 	first, rest := line[1:i], line[i+1:len(line)-1]
 	return slices.Concat([]byte("{"), rest, []byte(","), first, []byte("}"))
+}
+
+// rehash makes the hash of a record fit its other bytes, whatever those are.
+func rehash(line string) []byte {
+	sum := regexp.MustCompile(`"sha256":"[0-9a-f]{64}",`)
+	prev := regexp.MustCompile(`"prev_sha256":"([0-9a-f]{64})"`).FindStringSubmatch(line)[1]
+	h := sha256.Sum256([]byte(prev + sum.ReplaceAllString(line, "")))
+	return []byte(sum.ReplaceAllString(line, fmt.Sprintf(`"sha256":"%x",`, h)))
 }
 
 // flipHex changes the first digit after key.
