@@ -56,6 +56,7 @@ var importers = []struct {
 	{"github.com/prometheus/...", []string{"./server/metrics/..."}},
 	{"github.com/aws/...", []string{"./anchor/s3anchor/..."}},
 	{"go.opentelemetry.io/...", []string{"./server/tracing/..."}},
+	{"github.com/go-logr/...", []string{"./server/tracing/..."}},
 	{"flag", programs},
 	{"os/signal", programs},
 }

@@ -157,7 +157,9 @@ func run(ctx context.Context, o options) error {
 		defer func() {
 			last, cancel := context.WithTimeout(context.Background(), lastSpans)
 			defer cancel()
-			traces.Close(last)
+			if err := traces.Close(last); err != nil {
+				log.Warn("the last spans were not sent", "error", err)
+			}
 		}()
 	}
 	listener, err := listen(o, log)

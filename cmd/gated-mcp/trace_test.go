@@ -267,6 +267,9 @@ func TestCollectorAway(t *testing.T) {
 			if strings.Contains(log, "secret") {
 				t.Errorf("an argument is in the log:\n%s", log)
 			}
+			if strings.Contains(log, "the last spans were not sent") != (name == "silent") {
+				t.Errorf("of the last spans it says:\n%s", log)
+			}
 			records, _ := chain(t, p.audit())
 			for _, r := range records {
 				if len(r.TraceID) != 32 {
@@ -274,6 +277,33 @@ func TestCollectorAway(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSettingsLost: a server starts where the SDK cannot read a setting, and its
+// log says which, and no value of it.
+func TestSettingsLost(t *testing.T) {
+	for _, c := range []struct{ env, want string }{
+		{"OTEL_EXPORTER_OTLP_HEADERS=Bearer secret", "parse headers"},
+		{"OTEL_EXPORTER_OTLP_HEADERS=authorization=%secret", "escape header value"},
+		{"OTEL_EXPORTER_OTLP_TIMEOUT=soon", "parse duration"},
+		{"OTEL_TRACES_SAMPLER=some", "unsupported sampler"},
+	} {
+		r := newReceiver(t)
+		p := newPlace(t)
+		s := p.start(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + r.URL, c.env})
+		if got := s.call("write_note", note("req-0001", "text")).kind(); got != "committed" {
+			t.Error(got)
+		}
+		s.close()
+		for line := range strings.Lines(string(read(t, s.stderr))) {
+			if !strings.HasPrefix(line, "time=") || !strings.Contains(line, "a setting of OpenTelemetry is not in force") || !strings.Contains(line, c.want) || strings.Contains(line, "secret") {
+				t.Errorf("%s: %s", c.env, line)
+			}
+		}
+		if len(read(t, s.stderr)) == 0 {
+			t.Errorf("%s: nothing is said", c.env)
+		}
 	}
 }
 
@@ -288,11 +318,14 @@ func TestTracingRefused(t *testing.T) {
 			t.Errorf("%s: the ledger is there: %v, stderr:\n%s", env, exists(p.ledger), log)
 		}
 	}
-	p := newPlace(t)
-	s := p.start(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"})
-	s.exit(1)
-	if log := string(read(t, s.stderr)); !strings.Contains(log, "OTEL_EXPORTER_OTLP_PROTOCOL") || exists(p.ledger) {
-		t.Errorf("stderr:\n%s", log)
+	for _, bad := range []string{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=secret@127.0.0.1:4318", "OTEL_BSP_MAX_QUEUE_SIZE=-1"} {
+		p := newPlace(t)
+		s := p.start(t, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317", bad})
+		s.exit(1)
+		name, _, _ := strings.Cut(bad, "=")
+		if log := string(read(t, s.stderr)); !strings.Contains(log, name) || strings.Contains(log, "secret") || strings.Count(log, "\n") != 1 || exists(p.ledger) {
+			t.Errorf("%s: the ledger is there: %v, stderr:\n%s", bad, exists(p.ledger), log)
+		}
 	}
 	for _, env := range []string{"OTEL_SDK_DISABLED=true", "OTEL_TRACES_EXPORTER=none"} {
 		r := newReceiver(t)

@@ -41,14 +41,17 @@
 //
 //	OTEL_TRACES_EXPORTER      otlp turns tracing on, none off; what else there is, is refused
 //	OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
-//	                          where to; either of them turns tracing on too
+//	                          where to, a URL of http or https; either of them turns tracing on too
 //	OTEL_SDK_DISABLED         true turns it off
 //	OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL
 //	                          http/protobuf, else refused
 //	OTEL_EXPORTER_OTLP_HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE …
 //	OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES
 //	OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG, OTEL_BSP_*, OTEL_SPAN_*
-//	                          as the SDK for Go reads them
+//	                          as the SDK for Go reads them; OTEL_BSP_MAX_* are from 1 to 1048576
+//
+// What cannot be, and would trace nothing, is refused. What the SDK cannot read
+// and goes on without is a log line, without the value.
 //
 // With none of them there is no tracing: nothing is allocated, and nothing is
 // connected to.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -43,8 +46,10 @@ func New(ctx context.Context, c Config) (*Tracer, error) {
 	if !on || err != nil {
 		return nil, err
 	}
-	fail := func(err error) (*Tracer, error) { return nil, fmt.Errorf("set up tracing: %w", err) }
-	otel.SetErrorHandler(&errorLog{log: c.Log, now: time.Now})
+	fail := func(err error) (*Tracer, error) { return nil, fmt.Errorf("set up tracing as OTEL_* say: %w", err) }
+	errs := &errorLog{log: c.Log, now: time.Now}
+	otel.SetErrorHandler(errs)
+	otel.SetLogger(logr.FromSlogHandler(settingLog{c.Log}))
 	res, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", c.Service), attribute.String("service.version", c.Version)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
@@ -56,8 +61,12 @@ func New(ctx context.Context, c Config) (*Tracer, error) {
 		return fail(err)
 	}
 	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(newGather(sdk.NewBatchSpanProcessor(&rested{SpanExporter: exporter, now: time.Now}))), sdk.WithResource(res))
+	errs.begin()
 	return &Tracer{provider: p, tracer: p.Tracer("github.com/auditledger/auditledger", trace.WithInstrumentationVersion(c.Version))}, nil
 }
+
+// mostSpans bounds a queue of spans: the SDK makes room for all at once.
+const mostSpans = 1 << 20
 
 // wanted reports whether the environment turns tracing on, and refuses what
 // cannot be done.
@@ -73,12 +82,13 @@ func wanted(getenv func(string) string) (bool, error) {
 	if _, disabled := get("OTEL_SDK_DISABLED"); strings.EqualFold(disabled, "true") {
 		return false, nil
 	}
+	where, endpoint := get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 	name, exporter := get("OTEL_TRACES_EXPORTER")
 	switch exporter {
 	case "none":
 		return false, nil
 	case "":
-		if _, endpoint := get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint == "" {
+		if endpoint == "" {
 			return false, nil
 		}
 	case "otlp":
@@ -87,6 +97,17 @@ func wanted(getenv func(string) string) (bool, error) {
 	}
 	if name, protocol := get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
 		return false, fmt.Errorf("%s=%q: spans are sent as http/protobuf only; set that, and the collector's HTTP address (port 4318 by default)", name, protocol)
+	}
+	// What is in it is not told: it may hold a password.
+	if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return false, fmt.Errorf("%s: not a URL such as http://127.0.0.1:4318", where)
+	}
+	for _, name := range []string{"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"} {
+		if _, size := get(name); size != "" {
+			if n, err := strconv.Atoi(size); err != nil || n < 1 || n > mostSpans {
+				return false, fmt.Errorf("%s=%q: want a number of spans, from 1 to %d", name, size, mostSpans)
+			}
+		}
 	}
 	return true, nil
 }
@@ -185,20 +206,36 @@ func (c carrier) Get(key string) string { v, _ := c[key].(string); return v }
 func (carrier) Set(string, string)      {}
 func (carrier) Keys() []string          { return nil }
 
-// errorLog logs errors of the SDK, at most one a minute: a collector that is
-// away fails each batch.
+// errorLog logs errors of the SDK: those of its set-up, and then at most one a
+// minute, since a collector that is away fails each batch.
 type errorLog struct {
 	log *slog.Logger
 	now func() time.Time
 
 	mu     sync.Mutex
+	begun  bool
 	last   time.Time
 	silent int
 }
 
+// begin ends the set-up.
+func (l *errorLog) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.begun = true
+}
+
+// settingLost is the message of what the SDK cannot read in the environment, and
+// goes on without.
+const settingLost = "a setting of OpenTelemetry is not in force"
+
 func (l *errorLog) Handle(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.begun {
+		l.log.Warn(settingLost, "error", ledger.Escape(err.Error()))
+		return
+	}
 	now := l.now()
 	if !l.last.IsZero() && now.Sub(l.last) < time.Minute {
 		l.silent++
@@ -207,3 +244,28 @@ func (l *errorLog) Handle(err error) {
 	l.log.Warn("spans could not be sent; calls do not wait for it", "error", ledger.Escape(err.Error()), "errors_not_logged", l.silent)
 	l.last, l.silent = now, 0
 }
+
+// settingLog is a slog.Handler for the errors that the SDK logs by itself, which
+// are of its set-up. Values are left out: those of headers are secrets.
+type settingLog struct{ log *slog.Logger }
+
+// Enabled implements slog.Handler. What the SDK says below errors is of spans.
+func (settingLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+
+// Handle implements slog.Handler.
+func (l settingLog) Handle(_ context.Context, r slog.Record) error {
+	said := []any{"doing", ledger.Escape(r.Message)}
+	for a := range r.Attrs {
+		if a.Key == "err" || a.Key == "key" || a.Key == "file" {
+			said = append(said, a.Key, ledger.Escape(a.Value.String()))
+		}
+	}
+	l.log.Warn(settingLost, said...)
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (l settingLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup implements slog.Handler.
+func (l settingLog) WithGroup(string) slog.Handler { return l }

@@ -36,6 +36,17 @@ func TestWanted(t *testing.T) {
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=grpc", false, "OTEL_EXPORTER_OTLP_PROTOCOL"},
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_EXPORTER_OTLP_PROTOCOL=grpc OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf", true, ""},
 		{"OTEL_EXPORTER_OTLP_PROTOCOL=grpc", false, ""},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=127.0.0.1:4318", false, "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=localhost:4318", false, "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http:// OTEL_TRACES_EXPORTER=otlp", false, "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=unix:///x", false, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: not a URL"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=c:1 OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=HTTPS://c", true, ""},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=c:1 OTEL_TRACES_EXPORTER=none", false, ""},
+		{"OTEL_BSP_MAX_QUEUE_SIZE=0", false, ""},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_QUEUE_SIZE=-1", false, "OTEL_BSP_MAX_QUEUE_SIZE=\"-1\""},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_QUEUE_SIZE=1048577", false, "OTEL_BSP_MAX_QUEUE_SIZE"},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_QUEUE_SIZE=1048576 OTEL_BSP_MAX_EXPORT_BATCH_SIZE=1", true, ""},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_EXPORT_BATCH_SIZE=many", false, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"},
 	} {
 		env := map[string]string{}
 		for _, pair := range strings.Fields(c.env) {
@@ -141,6 +152,13 @@ func TestErrorLog(t *testing.T) {
 	var b bytes.Buffer
 	now := time.Unix(1, 0)
 	l := &errorLog{log: slog.New(slog.NewTextHandler(&b, nil)), now: func() time.Time { return now }}
+	l.Handle(errors.New("set-up"))
+	l.Handle(errors.New("more of it"))
+	if got := b.String(); strings.Count(got, settingLost) != 2 {
+		t.Errorf("logged:\n%s", got)
+	}
+	b.Reset()
+	l.begin()
 	for range 100 {
 		l.Handle(errors.New("\x1b[2K"))
 	}
