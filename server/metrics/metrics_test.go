@@ -670,6 +670,10 @@ func TestVerifyNext(t *testing.T) {
 		{verification{Verdict: verify.Unchecked, Trusted: trusted, LastFull: now}, false, true},
 	} {
 		o, full := c.v.next(now, nil)
+		again, all := c.v.next(now, []verify.Checkpoint{*trusted})
+		if len(again.ExpectHeads) != 1 || !all {
+			t.Errorf("%+v: with the record left: heads %v, full %v", c.v, again.ExpectHeads, all)
+		}
 		if (o.From != nil) != c.from || (len(o.ExpectHeads) == 1) != c.head || full == c.from || o.Workers != 1 {
 			t.Errorf("%+v: from %v, head %v, full %v", c.v, o.From, o.ExpectHeads, full)
 		}

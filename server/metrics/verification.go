@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/auditledger/auditledger/ledger"
@@ -41,7 +42,9 @@ func (v *verification) next(now time.Time, left []verify.Checkpoint) (o verify.O
 		o.From = v.Trusted
 	}
 	for _, c := range left {
-		o.ExpectHeads = append(o.ExpectHeads, c.Sum)
+		if !slices.Contains(o.ExpectHeads, c.Sum) {
+			o.ExpectHeads = append(o.ExpectHeads, c.Sum)
+		}
 	}
 	return o, full
 }
