@@ -21,11 +21,21 @@ func (s *Store) checkDirectory(allowNetwork bool) error {
 	if err != nil {
 		return err
 	}
-	if mode := info.Mode().Perm(); mode != 0o700 {
+	mode := info.Mode().Perm()
+	if mode&0o200 == 0 {
+		return readOnly(mode)
+	}
+	if mode != 0o700 {
 		s.log.Warn("mode of the ledger directory set to 0700", "was", fmt.Sprintf("%#o", mode))
 		return os.Chmod(s.dir, 0o700)
 	}
 	return nil
+}
+
+// readOnly refuses what its owner made read-only, also where the process could
+// write all the same: it may be kept as evidence.
+func readOnly(mode os.FileMode) error {
+	return fmt.Errorf("its owner may not write to it (mode %#o): chmod u+w, if it is not to stay as it is", mode)
 }
 
 func refuseNetwork(kind string, allow bool) error {

@@ -224,7 +224,11 @@ func (s *Store) tighten(f durable.File, name string) error {
 	if err != nil {
 		return err
 	}
-	if mode := info.Mode.Perm(); mode != 0o600 {
+	mode := info.Mode.Perm()
+	if mode&0o200 == 0 {
+		return fmt.Errorf("%s: %w", name, readOnly(mode))
+	}
+	if mode != 0o600 {
 		s.log.Warn("mode of a ledger file set to 0600", "file", name, "was", fmt.Sprintf("%#o", mode))
 		return f.Chmod(0o600)
 	}
