@@ -81,7 +81,7 @@ func parseReceipt(line []byte) (Receipt, error) {
 // Lines that are no receipts are left out and told in the error, beside the
 // others; a last line without its newline is left out silently.
 func ReadReceipts(path string) ([]Receipt, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -92,10 +92,17 @@ func ReadReceipts(path string) ([]Receipt, error) {
 	return readReceipts(f, path)
 }
 
-func readReceipts(f io.Reader, path string) ([]Receipt, error) {
+// maxReceipts is how long a file of receipts may be to be read: that of an
+// hourly push grows by some 6 MiB a year.
+const maxReceipts = 256 << 20
+
+func readReceipts(f *os.File, path string) ([]Receipt, error) {
+	if info, err := f.Stat(); err != nil || info.Size() > maxReceipts {
+		return nil, errors.Join(fmt.Errorf("read the receipts: %s has more than %d bytes; receipts are a cache: move it away, and the next push begins another", path, maxReceipts), err)
+	}
 	var all []Receipt
 	var bad error
-	lines := ledger.NewLines(f, 0)
+	lines := ledger.NewLines(io.LimitReader(f, maxReceipts), 0)
 	for n := 1; lines.Next() && !lines.Torn(); n++ {
 		r, err := parseReceipt(lines.Line())
 		if err != nil {
@@ -112,6 +119,20 @@ func readReceipts(f io.Reader, path string) ([]Receipt, error) {
 	return all, bad
 }
 
+// openFile opens a regular file, and nothing else: to open a pipe could wait for
+// ever, and to read a device never end.
+func openFile(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|openFlags, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		f.Close()
+		return nil, errors.Join(fmt.Errorf("%s is no regular file", path), err)
+	}
+	return f, nil
+}
+
 // A book is the file of receipts while one push has it: another push, of this
 // process or another, waits.
 type book struct {
@@ -122,7 +143,7 @@ type book struct {
 }
 
 func openBook(ctx context.Context, path string) (*book, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|openFlags, 0o600)
+	f, err := openFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND)
 	if err != nil {
 		return nil, fmt.Errorf("open the receipts: %w; nothing was anchored, since it could not be noted", err)
 	}
@@ -130,10 +151,6 @@ func openBook(ctx context.Context, path string) (*book, error) {
 	if err := lockFile(ctx, f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("wait for another push that has %s: %w", path, err)
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		f.Close()
-		return nil, fmt.Errorf("open the receipts: %s is no regular file", path)
 	}
 	b.receipts, b.bad = readReceipts(f, path)
 	return b, nil

@@ -61,7 +61,7 @@ func parseRun(text []byte) (Run, error) {
 // ReadRun reads what NoteRun wrote to the file at path. Where there is none, or
 // nothing in it yet, the Run is zero.
 func ReadRun(path string) (Run, error) {
-	f, err := openRun(path, os.O_RDONLY)
+	f, err := openFile(path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Run{}, nil
 	}
@@ -94,7 +94,7 @@ func NoteRun(path string, now time.Time, ok bool) (err error) {
 			err = fmt.Errorf("that anchoring was tried could not be noted: %w", err)
 		}
 	}()
-	f, err := openRun(path, os.O_RDWR|os.O_CREATE)
+	f, err := openFile(path, os.O_RDWR|os.O_CREATE)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -119,17 +119,4 @@ func NoteRun(path string, now time.Time, ok bool) (err error) {
 		return errors.Join(err, f.Truncate(runSize))
 	}
 	return nil
-}
-
-// openRun opens a regular file, and nothing else.
-func openRun(path string, flag int) (*os.File, error) {
-	f, err := os.OpenFile(path, flag|openFlags, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		f.Close()
-		return nil, errors.Join(fmt.Errorf("%s is no regular file", path), err)
-	}
-	return f, nil
 }

@@ -12,6 +12,20 @@ import (
 	"github.com/auditledger/auditledger/anchor"
 )
 
+// TestReceiptsTooLong: a file that no push can have written is not read.
+func TestReceiptsTooLong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), anchor.ReceiptsName)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 20<<30); err != nil { // sparse
+		t.Skip(err)
+	}
+	if all, err := anchor.ReadReceipts(path); err == nil || all != nil {
+		t.Errorf("%d receipts, %v", len(all), err)
+	}
+}
+
 // TestRunRefuses: what is no regular file is neither read, written, followed nor
 // waited for.
 func TestRunRefuses(t *testing.T) {
@@ -36,6 +50,9 @@ func TestRunRefuses(t *testing.T) {
 		}
 		if r, err := anchor.ReadRun(path); err == nil || r != (anchor.Run{}) {
 			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+		if all, err := anchor.ReadReceipts(path); err == nil || all != nil {
+			t.Errorf("%s: receipts %v, %v", name, all, err)
 		}
 	}
 	if b, err := os.ReadFile(target); err != nil || string(b) != "theirs" {

@@ -185,7 +185,7 @@ func (s *Sink) stat(key string) (*os.File, anchor.Lock, error) {
 	if err != nil {
 		return nil, anchor.Lock{}, fmt.Errorf("read %s in %s: %w", key, s.name, err)
 	}
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|openFlags, 0)
 	if err != nil {
 		return nil, anchor.Lock{}, fmt.Errorf("read %s in %s: %w", key, s.name, err)
 	}

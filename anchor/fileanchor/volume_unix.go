@@ -8,6 +8,10 @@ import (
 	"syscall"
 )
 
+// openFlags let nothing that was put in the place of a file be followed, or keep
+// who opens it waiting.
+const openFlags = syscall.O_NOFOLLOW | syscall.O_CLOEXEC | syscall.O_NONBLOCK
+
 // sameVolume reports whether two paths are on one file system.
 func sameVolume(a, b string) (bool, error) {
 	x, err := os.Stat(a)

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,11 +50,19 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTime)
 	defer cancel()
-	for _, w := range c.m.watches {
-		w.refresh(ctx, c.m.names.Load())
-		idle := c.idle(ctx, w)
+	idles := make([]map[ledger.Hash]bool, len(c.m.watches))
+	var wg sync.WaitGroup
+	for i, w := range c.m.watches {
+		wg.Go(func() {
+			w.refresh(ctx, c.m.names.Load())
+			idles[i] = c.idle(ctx, w)
+		})
+	}
+	wg.Wait()
+	for i, w := range c.m.watches {
+		idle := idles[i]
 		w.mu.Lock()
-		l, readable, anchors, verified := w.shown, w.readable, w.anchors, w.verified
+		l, readable, anchors, verified := w.shown, w.readable && !w.stuck(), w.anchors, w.verified
 		w.mu.Unlock()
 		s := sender{ch, w.dir}
 		if l != nil {

@@ -23,6 +23,8 @@ const (
 	saveEvery   = 10 * time.Second // between two writes of the checkpoint file
 	readAtOnce  = 5 * time.Second  // of a ledger, before others may have a look
 	scrapeTime  = 2 * time.Second  // for what is new when somebody asks
+	saveTime    = 2 * readAtOnce   // for the one who reads a ledger to let its state be saved
+	lastWait    = 5 * time.Second  // for those who read, at the end
 )
 
 // Config says what to show.
@@ -48,17 +50,16 @@ type Metrics struct {
 	watches  []*watch
 	calls    *calls // nil where this is no server
 	now      func() time.Time
-	changed  chan struct{} // holds one where a ledger is to be verified soon
 
-	saving sync.Mutex
-	saved  []byte // what was written last
-	unable bool   // the last write failed
+	saved   []byte        // what was written last
+	unable  bool          // the last write failed
+	unsaved chan struct{} // holds one where there is something to save
 }
 
 // New begins with what the checkpoint file knows. One that cannot be used is
 // left out, and the ledgers are read from their first records.
 func New(c Config) (*Metrics, error) {
-	m := &Metrics{c: c, log: c.Log, registry: prometheus.NewRegistry(), now: time.Now, changed: make(chan struct{}, 1)}
+	m := &Metrics{c: c, log: c.Log, registry: prometheus.NewRegistry(), now: time.Now, unsaved: make(chan struct{}, 1)}
 	if m.log == nil {
 		m.log = slog.New(slog.DiscardHandler)
 	}
@@ -71,7 +72,7 @@ func New(c Config) (*Metrics, error) {
 			return nil, fmt.Errorf("show the ledger %s: its path is not UTF-8, and so no value of a label", ledger.Escape(abs))
 		}
 		if !slices.ContainsFunc(m.watches, func(w *watch) bool { return w.dir == abs }) {
-			m.watches = append(m.watches, newWatch(abs, m.log, m.changed))
+			m.watches = append(m.watches, newWatch(abs, m.log, func() time.Time { return m.now() }))
 		}
 	}
 	if c.Server {
@@ -106,27 +107,38 @@ func (m *Metrics) Run(ctx context.Context) {
 	for _, w := range m.watches {
 		wg.Go(func() { m.follow(ctx, w) })
 	}
-	if m.c.VerifyEvery > 0 {
+	for _, w := range m.watches {
+		if m.c.VerifyEvery <= 0 {
+			break
+		}
 		wg.Go(func() {
 			for {
-				for _, w := range m.watches {
-					m.verify(ctx, w)
+				m.verify(ctx, w)
+				select {
+				case m.unsaved <- struct{}{}:
+				default:
 				}
-				m.save(ctx)
-				if !wait(ctx, m.c.VerifyEvery, m.changed) {
+				if !wait(ctx, m.c.VerifyEvery, w.changed) {
 					return
 				}
 			}
 		})
 	}
-	for wait(ctx, saveEvery, nil) {
+	for wait(ctx, saveEvery, m.unsaved) {
 		m.save(ctx)
 	}
-	wg.Wait()
-	ctx = context.WithoutCancel(ctx)
-	m.save(ctx)
+	// A file system that hangs does not keep the process.
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(lastWait):
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	m.save(last)
 	for _, w := range m.watches {
-		if release, err := w.own(ctx); err == nil {
+		if release, err := w.own(last); err == nil {
 			w.close()
 			release()
 		}

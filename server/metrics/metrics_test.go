@@ -21,6 +21,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -650,6 +651,58 @@ func TestCutWakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	until("tampered", 1)
+}
+
+// TestHangs has somebody read a ledger who never comes back, as where its file
+// system hangs: that is shown, a ledger beside it is followed, verified and
+// saved as ever, and the process ends.
+func TestHangs(t *testing.T) {
+	root := t.TempDir()
+	hung, well := filepath.Join(root, "hung"), filepath.Join(root, "well")
+	checkpoint := filepath.Join(root, "checkpoint")
+	for _, dir := range []string{hung, well} {
+		add(t, open(t, dir, store.Options{}), denial("rm_rf"))
+	}
+	st := open(t, well, store.Options{})
+	synctest.Test(t, func(t *testing.T) {
+		m := try(t, Config{VerifyEvery: time.Minute, Checkpoint: checkpoint}, hung, well).onceMore(t)
+		is := func(hungReadable, wellRecords float64) {
+			t.Helper()
+			s := scrape(t, m)
+			s.want(t, fmt.Sprintf("ledger_readable{ledger=%q}", hung), hungReadable)
+			s.want(t, fmt.Sprintf("ledger_readable{ledger=%q}", well), 1)
+			s.want(t, fmt.Sprintf("ledger_records_total{ledger=%q}", hung), 1)
+			s.want(t, fmt.Sprintf("ledger_records_total{ledger=%q}", well), wellRecords)
+		}
+		is(1, 1)
+		release, err := m.watches[0].own(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); m.Run(ctx) }()
+		add(t, st, denial("rm_rf"))
+		is(1, 2)
+		time.Sleep(stuckAfter)
+		add(t, st, denial("rm_rf"))
+		is(0, 3)
+		time.Sleep(2 * time.Minute)
+		m.watches[1].mu.Lock()
+		v := m.watches[1].verified
+		m.watches[1].mu.Unlock()
+		if m.now().Sub(v.LastRun) > time.Minute || v.Trusted.Seq != 3 {
+			t.Errorf("the other ledger was verified at %v, through %v", v.LastRun, v.Trusted)
+		}
+		cancel()
+		<-ended
+		release()
+		is(1, 3)
+		states, err := m.readStates()
+		if err != nil || states[hung].Totals.Records != 1 || states[well].Totals.Records != 3 {
+			t.Errorf("the checkpoint file holds %+v, %v", states, err)
+		}
+	})
 }
 
 // TestVerifyNext is when all is checked and when only what is new.

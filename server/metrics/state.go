@@ -154,18 +154,26 @@ func (m *Metrics) readStates() (map[string]state, error) {
 	return states, err
 }
 
-// save writes the checkpoint file where something changed.
+// save writes the checkpoint file where something changed. A ledger that is being
+// read all the time until ctx ends keeps the state that stands there. It is not for
+// several goroutines at once.
 func (m *Metrics) save(ctx context.Context) {
 	if m.c.Checkpoint == "" {
 		return
 	}
-	m.saving.Lock()
-	defer m.saving.Unlock()
 	own := map[string]state{}
+	wait, cancel := context.WithTimeout(ctx, saveTime)
+	defer cancel()
 	for _, w := range m.watches {
-		release, err := w.own(ctx)
+		w.mu.Lock()
+		stuck := w.stuck()
+		w.mu.Unlock()
+		if stuck {
+			continue
+		}
+		release, err := w.own(wait)
 		if err != nil {
-			return
+			continue
 		}
 		s := state{Totals: w.totals()}
 		release()
@@ -173,6 +181,9 @@ func (m *Metrics) save(ctx context.Context) {
 		s.Verified, s.Left = w.verified, w.left
 		w.mu.Unlock()
 		own[w.dir] = s
+	}
+	if len(own) == 0 {
+		return
 	}
 	content, err := json.Marshal(own)
 	if err != nil || bytes.Equal(content, m.saved) {

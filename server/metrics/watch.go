@@ -19,8 +19,10 @@ import (
 
 // A watch follows the ledger in one directory.
 type watch struct {
-	dir string // absolute; the value of the label ledger
-	log *slog.Logger
+	dir     string // absolute; the value of the label ledger
+	log     *slog.Logger
+	now     func() time.Time
+	changed chan struct{} // holds one where the ledger is to be verified soon
 
 	// reading has room for the one who reads, who owns what follows.
 	reading  chan struct{}
@@ -38,8 +40,12 @@ type watch struct {
 	verified verification
 	at       *verify.Checkpoint  // the last record that was read
 	left     []verify.Checkpoint // see leave
-	changed  chan<- struct{}     // is told when the ledger changed
+	since    time.Time           // when somebody began to read; zero where nobody reads
 }
+
+// stuckAfter is how long a reading may take that gives others their turn every
+// few seconds: one that takes longer hangs in the file system.
+const stuckAfter = 30 * time.Second
 
 // leftMax bounds left where nothing verifies.
 const leftMax = 100
@@ -65,19 +71,31 @@ func stampOf(path string) stamp {
 	return stamp{info.Size(), info.ModTime()}
 }
 
-func newWatch(dir string, log *slog.Logger, changed chan<- struct{}) *watch {
-	return &watch{dir: dir, log: log.With("ledger", dir), reading: make(chan struct{}, 1), said: map[string]string{}, changed: changed}
+func newWatch(dir string, log *slog.Logger, now func() time.Time) *watch {
+	return &watch{dir: dir, log: log.With("ledger", dir), now: now, changed: make(chan struct{}, 1), reading: make(chan struct{}, 1), said: map[string]string{}}
 }
 
 // own waits until nobody else reads.
 func (w *watch) own(ctx context.Context) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	select {
 	case w.reading <- struct{}{}:
-		return func() { <-w.reading }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	begun := func(at time.Time) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.since = at
+	}
+	begun(w.now())
+	return func() { begun(time.Time{}); <-w.reading }, nil
 }
+
+// stuck reports whether the one who reads hangs. Mu is held.
+func (w *watch) stuck() bool { return !w.since.IsZero() && w.now().Sub(w.since) >= stuckAfter }
 
 // begin counts anew, from the first record.
 func (w *watch) begin(n *names) {
@@ -109,7 +127,7 @@ func (w *watch) lost() {
 	}
 }
 
-// wake has the ledgers verified soon.
+// wake has the ledger verified soon.
 func (w *watch) wake() {
 	select {
 	case w.changed <- struct{}{}:
@@ -148,7 +166,10 @@ func (w *watch) update(ctx context.Context, n *names) error {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.readable, w.at = err == nil, w.tail.Checkpoint()
+	w.at = w.tail.Checkpoint()
+	if err == nil || ctx.Err() == nil {
+		w.readable = err == nil
+	}
 	switch {
 	case err == nil:
 		w.complete = true
@@ -169,7 +190,7 @@ func (w *watch) update(ctx context.Context, n *names) error {
 // refresh is update where that was no trouble the last time, and so is quick.
 func (w *watch) refresh(ctx context.Context, n *names) {
 	w.mu.Lock()
-	ready := w.readable && w.shown.names == n
+	ready := w.readable && w.shown.names == n && !w.stuck()
 	w.mu.Unlock()
 	if ready {
 		w.update(ctx, n)
