@@ -351,7 +351,7 @@ func (s *Survey) receipts(receipts []Receipt, keys []*object) {
 		case c == nil:
 			s.found(Gone, r.Key, r.Version, r.Head.Seq, "it was kept (%s), and is gone since its lock ended", r.Lock())
 		case c.err == nil && !bytes.Equal(digest(c.body), r.Statement[:]):
-			s.found(Forged, r.Key, r.Version, r.Head.Seq, "it is not the statement that was kept, by the receipt of %s", stamp(time.Unix(0, r.TS)))
+			s.found(Forged, r.Key, r.Version, r.Head.Seq, "it is not the statement that was kept, by the receipt of %s; one of the two was changed", stamp(time.Unix(0, r.TS)))
 		}
 	}
 }

@@ -198,10 +198,10 @@ func (v *View) Parse(line []byte) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrMalformed, err)
-	case wrong != 0:
-		return fmt.Errorf("%w: member %s is of another type than a record's", ErrMalformed, wrong)
 	case seen&required != required:
 		return fmt.Errorf("%w: member %s is missing", ErrMalformed, required&^seen)
+	case wrong != 0:
+		return fmt.Errorf("%w: member %s is of another type than a record's", ErrMalformed, wrong)
 	case twin != nil:
 		return fmt.Errorf("%w: a member is named like a known one but for letter case", ErrMalformed)
 	}

@@ -48,7 +48,7 @@ func (r *Report) CountThrough(seq uint64) {
 // What may be behind the faults of anchors, by the words of package anchor.
 func init() {
 	for k, cause := range map[Kind]string{
-		"anchor_forged":    "somebody with the right to write there laid something over it, or changed the bytes underneath",
+		"anchor_forged":    "somebody with the right to write there laid something over it, or changed the bytes underneath; or the receipts here were edited",
 		"anchor_unlocked":  "somebody with the right to write there put it, or the server swallowed the lock",
 		"anchor_foreign":   "the whole ledger was replaced; or two ledgers share a prefix, and each needs one of its own",
 		"anchor_unchained": "an anchor was removed underneath, or one was made without looking at those before",

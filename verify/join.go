@@ -200,7 +200,7 @@ func (j *joiner) follow(it *item, line, at int64) {
 	want := j.pos + 1
 	it.pos = want
 	linked := it.link == j.link[0] || it.link == j.link[1] // the zero Hash at the beginning
-	misnumbered := false
+	misnumbered, trusted := false, j.trust
 	switch {
 	case j.trust:
 		it.pos = want
@@ -242,7 +242,7 @@ func (j *joiner) follow(it *item, line, at int64) {
 		f.Kind, f.TS = Misnumbered, it.ts
 		f.Detail = fmt.Sprintf("the record bears seq %d where %d follows", it.seq, want)
 		j.number(f)
-	} else if first := j.files[j.file].first; !j.begun && first > 0 && first != it.pos && linked && j.have {
+	} else if first := j.files[j.file].first; !j.begun && first > 0 && first != it.pos && linked && !trusted {
 		f := j.place(line, it.off, it.pos, at)
 		f.Kind, f.TS = Misnumbered, it.ts
 		f.Detail = fmt.Sprintf("the segment's name says that it begins at seq %d, it begins at %d", first, it.pos)
@@ -529,7 +529,12 @@ func (j *joiner) missing(b *brk) string {
 	}
 	if b.file >= 0 && b.gap == 0 {
 		if first := j.files[b.file].first; first > b.want || first == 0 && b.seal {
-			fmt.Fprintf(&s, "; segment %s is missing", ledger.SegmentName(b.want))
+			if b.file > 0 {
+				fmt.Fprintf(&s, "; the end of %s is missing, or", ledger.Escape(j.files[b.file-1].name))
+			} else {
+				s.WriteByte(';')
+			}
+			fmt.Fprintf(&s, " segment %s is missing", ledger.SegmentName(b.want))
 		}
 	}
 	if j.sumsFull {

@@ -450,5 +450,8 @@ func archiveFault(err error) string {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return "the archive is cut"
 	}
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		return "the archive needs a window of more than 128 MiB, which no archive of a segment has"
+	}
 	return fmt.Sprintf("the archive is damaged or has something after its end: %s", reason(err))
 }

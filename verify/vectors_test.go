@@ -236,6 +236,10 @@ func makeVectors(t *testing.T) map[string]vector {
 	renamed := split(t, sealed.lines, first, second)
 	renamed[ledger.SegmentName(uint64(first+2))] = renamed[ledger.SegmentName(uint64(first+1))]
 	delete(renamed, ledger.SegmentName(uint64(first+1)))
+	first6 := split(t, all[:12], 6)
+	first6[ledger.SegmentName(2)] = first6[ledger.SegmentName(1)]
+	delete(first6, ledger.SegmentName(1))
+	add("misnumbered-first-name", "the name of the first segment is not 1", "misnumbered", Tampered, 12, first6, wantFault{Misnumbered, ledger.SegmentName(2), 1})
 	add("misnumbered-name", "a segment's name that is not its first seq", "misnumbered", Tampered, len(sealed.lines), renamed, wantFault{Misnumbered, ledger.SegmentName(uint64(first + 2)), 1})
 
 	short := active(base[:9])

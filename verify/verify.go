@@ -129,12 +129,12 @@ func (c *check) list(ctx context.Context, dir string) (active *os.File, err erro
 		}
 		return strings.Compare(a.name, b.name)
 	})
-	c.j.files = slices.CompactFunc(c.j.files, func(a, b *file) bool {
-		if a.first == b.first {
-			c.j.warn(Warning{Kind: WarnStray, Segment: b.name, Detail: fmt.Sprintf("%s is there as well, and is the one that was checked", a.name)})
-			return true
+	c.j.files = slices.CompactFunc(c.j.files, func(again, f *file) bool {
+		if again.first != f.first {
+			return false
 		}
-		return false
+		c.j.warn(Warning{Kind: WarnStray, Segment: again.name, Detail: fmt.Sprintf("it was not read: %s is there as well, and is the one that was checked", f.name)})
+		return true
 	})
 	path := filepath.Join(dir, ledger.ActiveName)
 	f := &file{name: ledger.ActiveName, path: path}
@@ -144,6 +144,7 @@ func (c *check) list(ctx context.Context, dir string) (active *os.File, err erro
 		if n := len(c.j.files); n > 0 {
 			stable.Segment, stable.Offset = c.j.files[n-1].name, max(c.j.files[n-1].limit, 0)
 			c.r.Stable = stable
+			c.j.note("there is no %s: a crash while sealing leaves it so until a writer starts, and so does who removes it", ledger.ActiveName)
 		}
 		return nil, nil
 	case err != nil:

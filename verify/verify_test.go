@@ -335,7 +335,27 @@ func TestTwice(t *testing.T) {
 	files[name+".zst"] = []byte("stray")
 	r := checkDir(t, write(t, files), Options{})
 	want(t, r, Intact, "")
-	if len(warned(r, WarnStray)) != 1 {
+	if w := warned(r, WarnStray); len(w) != 1 || w[0].Segment != name+".zst" || !strings.Contains(w[0].Detail, "not read: "+name+" is there") {
+		t.Error(asText(r))
+	}
+}
+
+// TestEndOfSegmentMissing: what is missing between two segments may be the end of
+// the first, or a whole one; that there is no audit.jsonl is no fault, and is told.
+func TestEndOfSegmentMissing(t *testing.T) {
+	lines := calls(30)
+	files := split(t, lines, 10, 20, 25)
+	files[ledger.SegmentName(11)] = join(lines[10:19])
+	r := checkDir(t, write(t, files), Options{})
+	want(t, r, Tampered, "missing "+ledger.SegmentName(21)+":1")
+	if d := r.Faults[0].Detail; !strings.Contains(d, "the end of "+ledger.SegmentName(11)+" is missing, or segment "+ledger.SegmentName(20)+" is missing") {
+		t.Error(d)
+	}
+	files = split(t, lines, 10, 20)
+	delete(files, ledger.ActiveName)
+	r = checkDir(t, write(t, files), Options{})
+	want(t, r, Intact, "")
+	if !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, "there is no audit.jsonl") }) {
 		t.Error(asText(r))
 	}
 }
