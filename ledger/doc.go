@@ -44,7 +44,7 @@
 //	rule         string  optional  with reason "argument_rule": which rule, "text.max_len"
 //	open         array   optional  of a seal record: the intents that are open before it
 //	targets      array   optional  what was seen of the call's targets, before and after: see below
-//	trace_id     string  optional  of the W3C trace that the caller sent, 32 lower-case hex digits
+//	trace_id     string  optional  of the W3C trace that the call was part of, 32 lower-case hex digits
 //
 // Members that are not in the table are kept and covered by the hash. A member
 // whose name differs from one of the table only by letter case is refused: two

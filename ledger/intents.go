@@ -18,6 +18,7 @@ type OpenIntent struct {
 	Name       string
 	ArgsDigest string
 	Policy     string
+	TraceID    string // "" where the intent bears none
 }
 
 // appendJSON appends o as an element of a seal record's member open.
@@ -28,7 +29,11 @@ func (o OpenIntent) appendJSON(dst []byte) []byte {
 	dst = canon.AppendString(append(dst, `,"request_id":`...), o.RequestID)
 	dst = strconv.AppendUint(append(dst, `,"seq":`...), o.Seq, 10)
 	dst, _ = o.Sum.AppendText(append(dst, `,"sha256":"`...))
-	dst = strconv.AppendInt(append(dst, `","ts":`...), o.TS, 10)
+	dst = append(dst, '"')
+	if o.TraceID != "" {
+		dst = canon.AppendString(append(dst, `,"trace_id":`...), o.TraceID)
+	}
+	dst = strconv.AppendInt(append(dst, `,"ts":`...), o.TS, 10)
 	return append(dst, '}')
 }
 
@@ -45,7 +50,7 @@ func openOf(line []byte) (all []OpenIntent) {
 		seq, isSeq := get("seq").Int()
 		if ts, isTS := get("ts").Int(); ok && isSeq && isTS {
 			all = append(all, OpenIntent{Sum: sum, Seq: uint64(seq), TS: ts, RequestID: get("request_id").Str(), Name: get("name").Str(),
-				ArgsDigest: get("args_digest").Str(), Policy: get("policy").Str()})
+				ArgsDigest: get("args_digest").Str(), Policy: get("policy").Str(), TraceID: Clip(get("trace_id").Str())})
 		}
 	}
 	return all
@@ -71,7 +76,7 @@ func (t *Intents) Observe(v *View, seq uint64) {
 			return
 		}
 		t.Add(OpenIntent{Sum: v.Sum, Seq: seq, TS: v.TS, RequestID: text(v.RequestID), Name: text(v.Name),
-			ArgsDigest: text(v.ArgsDigest), Policy: text(v.Policy)})
+			ArgsDigest: text(v.ArgsDigest), Policy: text(v.Policy), TraceID: Clip(text(v.TraceID))})
 	case Is(v.Decision, Allow), Is(v.Decision, Void):
 		sum, ok := ParseHash(v.Intent[1 : len(v.Intent)-1])
 		if o, found := t.open[sum]; ok && found {

@@ -31,7 +31,7 @@ func TestWrittenIsRead(t *testing.T) {
 	odd.Intent, odd.Policy, odd.Reason, odd.Rule, odd.TraceID = "", "", "", "", ""
 	sealed := sample()
 	sealed.Method, sealed.Intent = MethodSeal, ""
-	sealed.Open = []OpenIntent{{Sum: Digest([]byte("o")), Seq: 3, TS: 4, RequestID: "r\"", Name: "n", ArgsDigest: "d", Policy: "p"}}
+	sealed.Open = []OpenIntent{{Sum: Digest([]byte("o")), Seq: 3, TS: 4, RequestID: "r\"", Name: "n", ArgsDigest: "d", Policy: "p", TraceID: "t"}}
 	for i, e := range []Entry{sample(), odd, sealed} {
 		var v View
 		var buf []byte

@@ -131,7 +131,7 @@ func runResolve(ctx context.Context, g *global, dir, which string, there bool, o
 			break
 		}
 		e := ledger.Entry{RequestID: o.RequestID, Method: ledger.MethodCall, Name: o.Name, ArgsDigest: o.ArgsDigest, Policy: o.Policy,
-			Intent: o.Sum.String(), Reason: ledger.ReasonResolved, Decision: ledger.Void, Outcome: ledger.NotExecuted}
+			Intent: o.Sum.String(), TraceID: o.TraceID, Reason: ledger.ReasonResolved, Decision: ledger.Void, Outcome: ledger.NotExecuted}
 		if there {
 			e.Decision, e.Outcome = ledger.Allow, ledger.Committed
 		}

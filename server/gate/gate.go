@@ -209,8 +209,9 @@ func (g *Gate) append(ctx context.Context, e ledger.Entry) (ledger.Head, error) 
 	if g.added != nil {
 		g.added(time.Since(begun), err)
 	}
-	span.SetInt("ledger.seq", int64(at.Seq))
-	if err != nil {
+	if err == nil {
+		span.SetInt("ledger.seq", int64(at.Seq))
+	} else {
 		failed = "ledger_unavailable"
 		g.log.Error("a record could not be written", "tool", ledger.Escape(e.Name), "decision", e.Decision, "outcome", e.Outcome, "error", err)
 	}

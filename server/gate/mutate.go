@@ -22,18 +22,15 @@ func (e undone) Unwrap() error { return e.error }
 // mutate gives c its one effect, or finds that it has it.
 func (g *Gate) mutate(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResult, error) {
 	unlock, err := g.ledger.LockRequest(ctx, c.RequestID)
+	begun := time.Now()
 	if err == nil {
 		defer unlock()
-		err = ctx.Err()
+		err = g.ledger.Refresh(ctx)
 	}
 	if ctx.Err() != nil {
 		// Given up before anything began.
 		g.append(ctx, c.entry(ledger.Void, ledger.NotExecuted, ledger.ReasonCancelled))
 		return failure("cancelled before anything was done"), nil
-	}
-	begun := time.Now()
-	if err == nil {
-		err = g.ledger.Refresh(ctx)
 	}
 	if err != nil {
 		if g.added != nil {
@@ -56,7 +53,7 @@ func (g *Gate) mutate(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResul
 	found, err := g.find(ctx, c.RequestID)
 	switch {
 	case err != nil:
-		return g.answer(ctx, c, ledger.ReasonToolError, err)
+		return g.answer(ctx, c, reasonOf(ctx, err), err)
 	case found.State == Present && found.Tool == t.Name && found.Digest == c.Digest:
 		if _, err := g.append(ctx, c.entry(ledger.Allow, ledger.Replay, "")); err != nil {
 			return nil, unavailable()
@@ -138,9 +135,9 @@ func (g *Gate) run(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResult, 
 		case look == nil && f.State == Absent:
 			closing(ledger.Void, ledger.Error, why)
 		case look == nil && f.State == Present && f.Tool == t.Name && f.Digest == c.Digest:
-			closing(ledger.Allow, ledger.Committed, why)
+			unrecorded := closing(ledger.Allow, ledger.Committed, why) != nil
 			if why != ledger.ReasonPanic {
-				return success(f.Result), nil
+				return committed(f.Result, unrecorded), nil
 			}
 		default:
 			closing(ledger.Pending, ledger.Error, why)
@@ -152,11 +149,17 @@ func (g *Gate) run(ctx context.Context, c *Call, t *Tool) (*mcp.CallToolResult, 
 	if ctx.Err() != nil {
 		reason = ledger.ReasonCancelled
 	}
+	unrecorded := closing(ledger.Allow, ledger.Committed, reason) != nil
+	return committed(result, unrecorded), nil
+}
+
+// committed answers a call that had its effect, also where no record says so.
+func committed(result json.RawMessage, unrecorded bool) *mcp.CallToolResult {
 	res := success(result)
-	if closing(ledger.Allow, ledger.Committed, reason) != nil {
+	if unrecorded {
 		res.Meta = mcp.Meta{"auditledger/unrecorded": true}
 	}
-	return res, nil
+	return res
 }
 
 // settle closes the open intents of requestID as far as a look at the effect
@@ -185,7 +188,7 @@ func (g *Gate) close(ctx context.Context, o ledger.OpenIntent) (closed bool, err
 		return false, nil
 	}
 	e := ledger.Entry{RequestID: o.RequestID, Method: ledger.MethodCall, Name: o.Name, ArgsDigest: o.ArgsDigest, Policy: o.Policy,
-		Reason: ledger.ReasonRecovered, Intent: o.Sum.String()}
+		Reason: ledger.ReasonRecovered, Intent: o.Sum.String(), TraceID: o.TraceID}
 	switch {
 	case f.State == Unknown:
 		return false, nil
