@@ -4,7 +4,7 @@
 //
 // # Spans
 //
-// A call is one span of kind server, below the one that traceparent and
+// A call that reaches the gate is one span of kind server, below the one that traceparent and
 // tracestate in the _meta of its request name. Its parts are spans below it:
 //
 //	tools/call TOOL   the call, from its reading to its answer; "tools/call" where no such tool is served
@@ -23,7 +23,8 @@
 // Development), and of the record. Arguments, results and texts of errors are
 // never among them.
 //
-//	request_id                on every span: as in the record
+//	request_id                on every span: as in the record, but that decide of a read bears what
+//	                          the caller sent, and its record says observe
 //	mcp.method.name           tools/call
 //	gen_ai.operation.name     execute_tool
 //	gen_ai.tool.name          as called, at most 256 code points
@@ -41,17 +42,17 @@
 //
 //	OTEL_TRACES_EXPORTER      otlp turns tracing on, none off; what else there is, is refused
 //	OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
-//	                          where to, a URL of http or https; either of them turns tracing on too
+//	                          where to, a URL of http or https; either of them turns tracing on too; http://localhost:4318
 //	OTEL_SDK_DISABLED         true turns it off
 //	OTEL_EXPORTER_OTLP_PROTOCOL, OTEL_EXPORTER_OTLP_TRACES_PROTOCOL
 //	                          http/protobuf, else refused
 //	OTEL_EXPORTER_OTLP_HEADERS, _TIMEOUT, _COMPRESSION, _CERTIFICATE …
 //	OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES
 //	OTEL_TRACES_SAMPLER, OTEL_TRACES_SAMPLER_ARG, OTEL_BSP_*, OTEL_SPAN_*
-//	                          as the SDK for Go reads them; OTEL_BSP_MAX_* are from 1 to 1048576
+//	                          as the SDK for Go reads them; numbers of OTEL_BSP_* that it cannot take are refused
 //
 // What cannot be, and would trace nothing, is refused. What the SDK cannot read
-// and goes on without is a log line, without the value.
+// and goes on without is a log line, which holds no header.
 //
 // With none of them there is no tracing: nothing is allocated, and nothing is
 // connected to.
@@ -59,6 +60,7 @@
 // # When the collector is away
 //
 // Spans are gathered for a second and wait in a queue of bounded length; where it
-// is full they are dropped, and so are those of the 5 s after the collector did
-// not take some. No call waits for them. What goes wrong is a log line, at most one a minute.
+// is full they are dropped in silence, and so are those of the 5 s after the
+// collector took none. No call waits for them. What else goes wrong is a log
+// line, at most one a minute. A span holds none of the text of its call.
 package tracing

@@ -2,6 +2,8 @@ package tracing
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -9,7 +11,7 @@ import (
 )
 
 const (
-	gatherAtMost = 256         // spans, before they are handed over
+	gatherAtMost = 256         // spans, before they are handed over; less where the queue behind is short
 	gatherFor    = time.Second // the same, in time
 )
 
@@ -17,16 +19,19 @@ const (
 // goroutine for each, and on a quiet machine that costs a call more than all else
 // about its spans.
 type gather struct {
-	next sdk.SpanProcessor
-	stop chan struct{}
+	next   sdk.SpanProcessor
+	atMost int
+	stop   chan struct{}
+	ended  chan struct{}
 
 	mu    sync.Mutex
 	spans []sdk.ReadOnlySpan
 }
 
-func newGather(next sdk.SpanProcessor) *gather {
-	g := &gather{next: next, stop: make(chan struct{})}
+func newGather(next sdk.SpanProcessor, atMost int) *gather {
+	g := &gather{next: next, atMost: atMost, stop: make(chan struct{}), ended: make(chan struct{})}
 	go func() {
+		defer close(g.ended)
 		t := time.NewTicker(gatherFor)
 		defer t.Stop()
 		for {
@@ -64,7 +69,7 @@ func (g *gather) OnEnd(s sdk.ReadOnlySpan) {
 	g.mu.Lock()
 	g.spans = append(g.spans, s)
 	g.mu.Unlock()
-	g.handOver(gatherAtMost)
+	g.handOver(g.atMost)
 }
 
 // ForceFlush implements sdk.SpanProcessor.
@@ -76,6 +81,7 @@ func (g *gather) ForceFlush(ctx context.Context) error {
 // Shutdown implements sdk.SpanProcessor. The SDK calls it once.
 func (g *gather) Shutdown(ctx context.Context) error {
 	close(g.stop)
+	<-g.ended
 	g.handOver(1)
 	return g.next.Shutdown(ctx)
 }
@@ -95,11 +101,15 @@ type rested struct {
 // ExportSpans implements sdk.SpanExporter. The SDK does not call it at once.
 func (r *rested) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
 	if r.now().Before(r.until) {
-		return nil
+		return fmt.Errorf("%d spans were dropped: the collector is left alone for %v after it took none", len(spans), restFor)
 	}
 	err := r.SpanExporter.ExportSpans(ctx, spans)
-	if err != nil {
+	if err != nil && !partial(err) {
 		r.until = r.now().Add(restFor)
 	}
 	return err
 }
+
+// partial reports whether err is what a collector says of spans that it took, all
+// or some. The exporter's type for it cannot be named outside of it.
+func partial(err error) bool { return strings.Contains(err.Error(), "OTLP partial success") }

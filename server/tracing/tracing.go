@@ -2,8 +2,10 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/url"
 	"strconv"
 	"strings"
@@ -15,7 +17,6 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -53,36 +54,64 @@ func New(ctx context.Context, c Config) (*Tracer, error) {
 	res, err := resource.New(ctx,
 		resource.WithAttributes(attribute.String("service.name", c.Service), attribute.String("service.version", c.Version)),
 		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if errors.Is(err, resource.ErrPartialResource) {
+		c.Log.Warn(settingLost, "doing", "read OTEL_RESOURCE_ATTRIBUTES", "error", said(err))
+	} else if err != nil {
+		return fail(err)
+	}
+	var options []otlptracehttp.Option
+	if _, endpoint := first(c.Getenv, endpoints...); endpoint == "" {
+		options = append(options, otlptracehttp.WithEndpointURL("http://localhost:4318/v1/traces")) // the SDK's default is https
+	}
+	exporter, err := otlptracehttp.New(ctx, options...)
 	if err != nil {
 		return fail(err)
 	}
-	exporter, err := otlptracehttp.New(ctx)
-	if err != nil {
-		return fail(err)
+	atOnce := gatherAtMost
+	if n, err := strconv.Atoi(c.Getenv(queueSize)); err == nil {
+		atOnce = max(1, min(atOnce, n/4))
 	}
-	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(newGather(sdk.NewBatchSpanProcessor(&rested{SpanExporter: exporter, now: time.Now}))), sdk.WithResource(res))
+	batches := sdk.NewBatchSpanProcessor(&rested{SpanExporter: exporter, now: time.Now})
+	p := sdk.NewTracerProvider(sdk.WithSpanProcessor(newGather(batches, atOnce)), sdk.WithResource(res))
 	errs.begin()
 	return &Tracer{provider: p, tracer: p.Tracer("github.com/auditledger/auditledger", trace.WithInstrumentationVersion(c.Version))}, nil
 }
 
-// mostSpans bounds a queue of spans: the SDK makes room for all at once.
-const mostSpans = 1 << 20
+// endpoints name the collector, the first that is set.
+var endpoints = []string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"}
+
+const queueSize = "OTEL_BSP_MAX_QUEUE_SIZE"
+
+// numbers are variables of which the SDK takes others than these in silence, and
+// ends the process or never rests for some. It makes room for all spans at once.
+var numbers = []struct {
+	name        string
+	least, most int
+}{
+	{queueSize, 1, 1 << 20},
+	{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 1, 1 << 20},
+	{"OTEL_BSP_SCHEDULE_DELAY", 1, math.MaxInt32},
+	{"OTEL_BSP_EXPORT_TIMEOUT", 0, math.MaxInt32},
+}
+
+// first is the first of the variables that is set, and its value.
+func first(getenv func(string) string, names ...string) (name, value string) {
+	for _, name := range names {
+		if value := strings.TrimSpace(getenv(name)); value != "" {
+			return name, value
+		}
+	}
+	return "", ""
+}
 
 // wanted reports whether the environment turns tracing on, and refuses what
 // cannot be done.
 func wanted(getenv func(string) string) (bool, error) {
-	get := func(names ...string) (name, value string) {
-		for _, name := range names {
-			if value := strings.TrimSpace(getenv(name)); value != "" {
-				return name, value
-			}
-		}
-		return "", ""
-	}
+	get := func(names ...string) (name, value string) { return first(getenv, names...) }
 	if _, disabled := get("OTEL_SDK_DISABLED"); strings.EqualFold(disabled, "true") {
 		return false, nil
 	}
-	where, endpoint := get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+	where, endpoint := get(endpoints...)
 	name, exporter := get("OTEL_TRACES_EXPORTER")
 	switch exporter {
 	case "none":
@@ -99,13 +128,13 @@ func wanted(getenv func(string) string) (bool, error) {
 		return false, fmt.Errorf("%s=%q: spans are sent as http/protobuf only; set that, and the collector's HTTP address (port 4318 by default)", name, protocol)
 	}
 	// What is in it is not told: it may hold a password.
-	if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
-		return false, fmt.Errorf("%s: not a URL such as http://127.0.0.1:4318", where)
+	if u, err := url.Parse(endpoint); endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "") {
+		return false, fmt.Errorf("%s: not a URL such as http://127.0.0.1:4318, with no user and no query; OTEL_EXPORTER_OTLP_HEADERS takes credentials", where)
 	}
-	for _, name := range []string{"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"} {
-		if _, size := get(name); size != "" {
-			if n, err := strconv.Atoi(size); err != nil || n < 1 || n > mostSpans {
-				return false, fmt.Errorf("%s=%q: want a number of spans, from 1 to %d", name, size, mostSpans)
+	for _, v := range numbers {
+		if _, text := get(v.name); text != "" {
+			if n, err := strconv.Atoi(text); err != nil || n < v.least || n > v.most {
+				return false, fmt.Errorf("%s=%q: want a whole number from %d to %d", v.name, text, v.least, v.most)
 			}
 		}
 	}
@@ -118,7 +147,7 @@ func (t *Tracer) Close(ctx context.Context) error { return t.provider.Shutdown(c
 // Begin implements gate.Tracer.
 func (t *Tracer) Begin(ctx context.Context, tool string, meta map[string]any, remote bool) (context.Context, gate.Span) {
 	if remote {
-		ctx = propagation.TraceContext{}.Extract(ctx, carrier(meta))
+		ctx = trace.ContextWithRemoteSpanContext(ctx, parentOf(meta))
 	}
 	name := "tools/call"
 	if tool != "" {
@@ -175,7 +204,8 @@ func (s *span) TraceID() string {
 // Set implements gate.Span.
 func (s *span) Set(key, value string) {
 	if s.recording {
-		s.attributes = append(s.attributes, attribute.String(key, ledger.Clip(value)))
+		// A copy: what a client sent is part of a text that may be long, and a span waits.
+		s.attributes = append(s.attributes, attribute.String(key, strings.Clone(ledger.Clip(value))))
 	}
 }
 
@@ -199,12 +229,26 @@ func (s *span) End(errorType string) {
 	s.Span.End()
 }
 
-// carrier is the _meta of a request as the headers of W3C Trace Context.
-type carrier map[string]any
+// maxTraceState is more than the 32 members of a tracestate have.
+const maxTraceState = 20 << 10
 
-func (c carrier) Get(key string) string { v, _ := c[key].(string); return v }
-func (carrier) Set(string, string)      {}
-func (carrier) Keys() []string          { return nil }
+// parentOf is the span that a valid traceparent names: W3C Trace Context, 3.2. Of
+// the flags the first is known, and others are left out, as a later version of it
+// has them.
+func parentOf(meta map[string]any) trace.SpanContext {
+	parent, _ := meta["traceparent"].(string)
+	var c trace.SpanContextConfig
+	c.TraceID, _ = trace.TraceIDFromHex(parent[3:35])
+	c.SpanID, _ = trace.SpanIDFromHex(parent[36:52])
+	if flags, err := strconv.ParseUint(parent[53:55], 16, 8); err == nil {
+		c.TraceFlags = trace.TraceFlags(flags) & trace.FlagsSampled
+	}
+	if state, _ := meta["tracestate"].(string); len(state) <= maxTraceState {
+		c.TraceState, _ = trace.ParseTraceState(strings.Clone(state))
+	}
+	c.Remote = true
+	return trace.NewSpanContext(c)
+}
 
 // errorLog logs errors of the SDK: those of its set-up, and then at most one a
 // minute, since a collector that is away fails each batch.
@@ -225,6 +269,9 @@ func (l *errorLog) begin() {
 	l.begun = true
 }
 
+// said is an error for a log line. What a collector answered is part of some.
+func said(err error) string { return ledger.Escape(ledger.Clip(err.Error())) }
+
 // settingLost is the message of what the SDK cannot read in the environment, and
 // goes on without.
 const settingLost = "a setting of OpenTelemetry is not in force"
@@ -233,7 +280,7 @@ func (l *errorLog) Handle(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.begun {
-		l.log.Warn(settingLost, "error", ledger.Escape(err.Error()))
+		l.log.Warn(settingLost, "error", said(err))
 		return
 	}
 	now := l.now()
@@ -241,12 +288,16 @@ func (l *errorLog) Handle(err error) {
 		l.silent++
 		return
 	}
-	l.log.Warn("spans could not be sent; calls do not wait for it", "error", ledger.Escape(err.Error()), "errors_not_logged", l.silent)
+	what := "spans could not be sent; calls do not wait for it"
+	if partial(err) {
+		what = "the collector has something to say of spans"
+	}
+	l.log.Warn(what, "error", said(err), "errors_not_logged", l.silent)
 	l.last, l.silent = now, 0
 }
 
 // settingLog is a slog.Handler for the errors that the SDK logs by itself, which
-// are of its set-up. Values are left out: those of headers are secrets.
+// are of its set-up. Values are left out: a header is a secret.
 type settingLog struct{ log *slog.Logger }
 
 // Enabled implements slog.Handler. What the SDK says below errors is of spans.
@@ -254,13 +305,13 @@ func (settingLog) Enabled(_ context.Context, level slog.Level) bool { return lev
 
 // Handle implements slog.Handler.
 func (l settingLog) Handle(_ context.Context, r slog.Record) error {
-	said := []any{"doing", ledger.Escape(r.Message)}
+	told := []any{"doing", ledger.Escape(r.Message)}
 	for a := range r.Attrs {
 		if a.Key == "err" || a.Key == "key" || a.Key == "file" {
-			said = append(said, a.Key, ledger.Escape(a.Value.String()))
+			told = append(told, a.Key, ledger.Escape(ledger.Clip(a.Value.String())))
 		}
 	}
-	l.log.Warn(settingLost, said...)
+	l.log.Warn(settingLost, told...)
 	return nil
 }
 

@@ -10,9 +10,11 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 )
 
 func TestWanted(t *testing.T) {
@@ -47,6 +49,11 @@ func TestWanted(t *testing.T) {
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_QUEUE_SIZE=1048577", false, "OTEL_BSP_MAX_QUEUE_SIZE"},
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_QUEUE_SIZE=1048576 OTEL_BSP_MAX_EXPORT_BATCH_SIZE=1", true, ""},
 		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_MAX_EXPORT_BATCH_SIZE=many", false, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_SCHEDULE_DELAY=0", false, "OTEL_BSP_SCHEDULE_DELAY"},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_SCHEDULE_DELAY=5s", false, "OTEL_BSP_SCHEDULE_DELAY"},
+		{"OTEL_TRACES_EXPORTER=otlp OTEL_BSP_EXPORT_TIMEOUT=0", true, ""},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://user@c", false, "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL"},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://c?key=x", false, "OTEL_EXPORTER_OTLP_ENDPOINT: not a URL"},
 	} {
 		env := map[string]string{}
 		for _, pair := range strings.Fields(c.env) {
@@ -57,6 +64,46 @@ func TestWanted(t *testing.T) {
 		if on != c.on || (err != nil) != (c.fail != "") || err != nil && !strings.Contains(err.Error(), c.fail) {
 			t.Errorf("%q: %v, %v", c.env, on, err)
 		}
+	}
+}
+
+// TestParent: a valid traceparent names the span above whatever its flags, and
+// what it brings along is bounded.
+func TestParent(t *testing.T) {
+	const id, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+	for _, c := range []struct {
+		flags, state string
+		sampled      bool
+		members      int
+	}{
+		{"00", "", false, 0},
+		{"01", "a=b,c=d", true, 2},
+		{"05", "a=b", true, 1},
+		{"fe", "not a state", false, 0},
+		{"ff", "a=b" + strings.Repeat(",", maxTraceState), true, 0},
+		{"01", strings.TrimSuffix(strings.Repeat("k="+strings.Repeat("v", 256)+",", 1), ","), true, 1},
+	} {
+		got := parentOf(map[string]any{"traceparent": "00-" + id + "-" + span + "-" + c.flags, "tracestate": c.state})
+		if !got.IsValid() || !got.IsRemote() || got.TraceID().String() != id || got.SpanID().String() != span || got.IsSampled() != c.sampled ||
+			got.TraceFlags()&^trace.FlagsSampled != 0 || got.TraceState().Len() != c.members {
+			t.Errorf("flags %s, state %.20q: %+v", c.flags, c.state, got)
+		}
+	}
+}
+
+// TestSpansKeepNoCall: a span that waits to be sent does not hold the text that
+// what it says is part of.
+func TestSpansKeepNoCall(t *testing.T) {
+	text := strings.Repeat("x", 1<<20)
+	s := &span{recording: true}
+	s.Set("request_id", text[100:110])
+	if got := s.attributes[0].Value.AsString(); got != text[100:110] || unsafe.StringData(got) == unsafe.StringData(text[100:110]) {
+		t.Error("an attribute is a part of the call")
+	}
+	state := "key=value" + strings.Repeat(" ", 1000)
+	got := parentOf(map[string]any{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": state}).TraceState().Get("key")
+	if got != "value" || unsafe.StringData(got) == unsafe.StringData(state[4:9]) {
+		t.Error("the state of the trace is a part of the call")
 	}
 }
 
@@ -78,7 +125,7 @@ func (b *bunches) Shutdown(context.Context) error             { b.shutdown = tru
 func TestGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bunches{}
-		p := sdk.NewTracerProvider(sdk.WithSpanProcessor(newGather(b)))
+		p := sdk.NewTracerProvider(sdk.WithSpanProcessor(newGather(b, gatherAtMost)))
 		end := func(n int) {
 			for range n {
 				_, s := p.Tracer("").Start(t.Context(), "x")
@@ -113,13 +160,14 @@ func TestGather(t *testing.T) {
 // refusing is an exporter that fails while it is told to.
 type refusing struct {
 	fail  bool
+	says  string
 	asked int
 }
 
 func (r *refusing) ExportSpans(context.Context, []sdk.ReadOnlySpan) error {
 	r.asked++
 	if r.fail {
-		return errors.New("no")
+		return errors.New("no: " + r.says)
 	}
 	return nil
 }
@@ -137,13 +185,17 @@ func TestRested(t *testing.T) {
 		}
 	}
 	send(false, 1)
-	send(true, 1) // dropped
+	send(false, 1) // dropped
 	now = now.Add(restFor - 1)
-	send(true, 1)
+	send(false, 1)
 	now = now.Add(1)
 	send(false, 2)
 	now = now.Add(restFor)
+	x.fail, x.says = true, "OTLP partial success: careful (0 spans rejected)"
+	send(false, 3)
 	x.fail = false
+	send(true, 4) // it was not left alone
+	x.asked = 2
 	send(true, 3)
 	send(true, 4)
 }
