@@ -89,8 +89,8 @@ func TestSystemd(t *testing.T) {
 	for name, needs := range map[string][]string{
 		"ledger-anchor.service": {"Type=oneshot", "TimeoutStartSec=", "EnvironmentFile=", "ExecStart=/usr/local/bin/ledgerctl anchor push "},
 		"ledger-anchor.timer":   {"OnCalendar=hourly", "Persistent=yes"},
-		"ledger-exporter.service": {"Restart=", "StateDirectory=", "ReadOnlyPaths=/var/lib/gated-mcp", "ExecReload=/bin/kill -HUP $MAINPID", "WantedBy=multi-user.target",
-			"ExecStart=/usr/local/bin/ledgerctl exporter /var/lib/gated-mcp --listen 127.0.0.1:"},
+		"ledger-exporter.service": {"Restart=", "StateDirectory=", "ReadOnlyPaths=-/var/lib/gated-mcp", "ExecReload=/bin/kill -HUP $MAINPID", "WantedBy=multi-user.target",
+			"ExecStart=/usr/local/bin/ledgerctl exporter /var/lib/gated-mcp/ledger --listen 127.0.0.1:"},
 	} {
 		text := read(t, "systemd/"+name)
 		if strings.HasSuffix(name, ".service") {

@@ -120,6 +120,7 @@ func TestMetrics(t *testing.T) {
 			`ledger_records_total`:                            8 * n,
 			`ledger_head_seq`:                                 8 * n,
 			`ledger_write_failures_total`:                     0,
+			`ledger_write_last_failure_timestamp_seconds`:     0,
 			`ledger_append_duration_seconds`:                  0,
 			`ledger_call_duration_seconds{tool="write_note"}`: 0,
 			`ledger_call_duration_seconds{tool="other"}`:      0,

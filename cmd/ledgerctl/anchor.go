@@ -164,6 +164,9 @@ func runPush(ctx context.Context, g *global, o pushOptions, dir string, out, std
 	ctx, cancel := context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("no answer within %s", o.timeout))
 	defer cancel()
 	r, err := push(ctx, o, mode, dir)
+	if _, wrong := errors.AsType[usageError](err); wrong {
+		return err // nothing was tried
+	}
 	if e := anchor.NoteRun(filepath.Join(dir, anchor.RunName), time.Now(), err == nil); e != nil {
 		fmt.Fprintf(stderr, "note: %s\n", ledger.Escape(e.Error()))
 	}

@@ -13,6 +13,7 @@ var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
 // calls are the series of a server.
 type calls struct {
 	failures prometheus.Counter
+	failed   prometheus.Gauge
 	appends  prometheus.Histogram
 	calls    *prometheus.HistogramVec
 	byTool   atomic.Pointer[byTool]
@@ -28,6 +29,7 @@ func newCalls(label string) *calls {
 	of := prometheus.Labels{labelLedger: label}
 	return &calls{
 		failures: prometheus.NewCounter(prometheus.CounterOpts{Name: writeFailures, Help: helps[writeFailures], ConstLabels: of}),
+		failed:   prometheus.NewGauge(prometheus.GaugeOpts{Name: lastWriteFailure, Help: helps[lastWriteFailure], ConstLabels: of}),
 		appends:  prometheus.NewHistogram(prometheus.HistogramOpts{Name: appendDuration, Help: helps[appendDuration], ConstLabels: of, Buckets: buckets}),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: callDuration, Help: helps[callDuration], ConstLabels: of, Buckets: buckets},
 			[]string{labelTool}),
@@ -35,7 +37,7 @@ func newCalls(label string) *calls {
 }
 
 func (c *calls) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.failures, c.appends, c.calls}
+	return []prometheus.Collector{c.failures, c.failed, c.appends, c.calls}
 }
 
 // know begins the series of tools that are new. Those of before stay: they are of
@@ -53,6 +55,7 @@ func (c *calls) know(n *names) {
 func (m *Metrics) Appended(took time.Duration, err error) {
 	if err != nil {
 		m.calls.failures.Inc()
+		m.calls.failed.Set(seconds(m.now()))
 	}
 	m.calls.appends.Observe(took.Seconds())
 }

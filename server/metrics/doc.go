@@ -42,6 +42,7 @@
 // Of the one process that is asked (gated-mcp), since it began:
 //
 //	ledger_write_failures_total                   counter    records that could not be written
+//	ledger_write_last_failure_timestamp_seconds   gauge      when that last happened; 0 for never: a counter that is born above 0 does not rise
 //	ledger_append_duration_seconds                histogram  from the call of append to durable, or failed
 //	ledger_call_duration_seconds{tool}            histogram  from the call to its answer
 //

@@ -21,6 +21,7 @@ const (
 	verifyLastSuccess = "ledger_verify_last_success_timestamp_seconds"
 	verifyVerdict     = "ledger_verify_verdict"
 	writeFailures     = "ledger_write_failures_total"
+	lastWriteFailure  = "ledger_write_last_failure_timestamp_seconds"
 	appendDuration    = "ledger_append_duration_seconds"
 	callDuration      = "ledger_call_duration_seconds"
 	labelLedger       = "ledger"
@@ -46,6 +47,7 @@ var helps = map[string]string{
 	verifyLastSuccess: "When a verification last found the ledger intact or anchored; 0 for never.",
 	verifyVerdict:     "1 for the last verdict, 0 for the others; unchecked before the first.",
 	writeFailures:     "Records that this process could not write.",
+	lastWriteFailure:  "When this process last could not write a record; 0 for never.",
 	appendDuration:    "Time from the call of append until the record was durable, or failed.",
 	callDuration:      "Time from a call to its answer.",
 }

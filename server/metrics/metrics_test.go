@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -1252,6 +1253,9 @@ func TestServer(t *testing.T) {
 	wg.Wait()
 	s := scrape(t, m.onceMore(t))
 	s.want(t, writeFailures, 400)
+	if at := s[lastWriteFailure]; math.Abs(at-float64(time.Now().Unix())) > 600 {
+		t.Errorf("the last failure to write was at %v", at)
+	}
 	s.want(t, appendDuration, 800)
 	s.want(t, callDuration+`{tool="write_note"}`, 8*34)
 	s.want(t, callDuration+`{tool="rm_rf"}`, 8*33)
