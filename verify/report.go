@@ -167,6 +167,7 @@ type Stable struct {
 	Offset  int64     `json:"offset"`
 	Time    time.Time `json:"time"`
 	Locked  bool      `json:"locked"` // taken under the shared lock
+	Held    bool      `json:"-"`      // a writer kept the lock: what it wrote last may not be durable
 }
 
 // A Claim is what someone else knows: an anchor's statement that the record

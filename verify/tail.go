@@ -33,6 +33,8 @@ type Tail struct {
 	passing bool  // the next line is the record of last
 	skip    int64 // so many lines that are no records were handed out already
 
+	held bool // see Held
+
 	gap uint64 // the number of a record before which some are missing, in one listing of the directory
 
 	// Reading goes on in the active segment at w.p, if that is known.
@@ -161,10 +163,14 @@ func (t *Tail) stable(ctx context.Context) (os.FileInfo, error) {
 // some platforms have them do for their lives, is waited for once.
 func (t *Tail) locked(err error) {
 	t.w.o.lockWait = lockWait
-	if errors.Is(err, errLockHeld) {
+	if t.held = errors.Is(err, errLockHeld); t.held {
 		t.w.o.lockWait = -1
 	}
 }
+
+// Held reports whether a writer kept the lock during the last Read that found
+// something new: what that handed out last may not be durable.
+func (t *Tail) Held() bool { return t.held }
 
 // stands reports whether what was handed out last is still where it was.
 func (t *Tail) stands() bool {

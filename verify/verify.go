@@ -108,10 +108,11 @@ func (c *check) list(ctx context.Context, dir string) (active *os.File, err erro
 	release, err := takeLock(ctx, dir, c.o.lockWait)
 	defer release()
 	if c.lockErr, stable.Locked = err, err == nil; !stable.Locked {
+		stable.Held = errors.Is(err, errLockHeld)
 		c.j.note("read without the lock, since %s: a line that was being written may be told as torn", err)
 	}
 	c.readHead(dir)
-	entries, err := os.ReadDir(dir)
+	entries, err := listing(dir)
 	if err != nil {
 		return nil, missingText(err, dir)
 	}
@@ -158,6 +159,18 @@ func (c *check) list(ctx context.Context, dir string) (active *os.File, err erro
 	}
 	c.j.files = append(c.j.files, f)
 	return h, nil
+}
+
+// listing lists a directory until it has the same names twice: a segment that is
+// compressed meanwhile can lack both of its names in one listing.
+func listing(dir string) (entries []fs.DirEntry, err error) {
+	for range 100 {
+		before := entries
+		if entries, err = os.ReadDir(dir); err != nil || before != nil && slices.EqualFunc(before, entries, func(a, b fs.DirEntry) bool { return a.Name() == b.Name() }) {
+			break
+		}
+	}
+	return entries, err
 }
 
 func missingText(err error, dir string) error {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -304,6 +305,10 @@ func (dir ledgerAt) Extend(ctx context.Context, from *anchor.Mark) (anchor.Mark,
 	c := r.Checkpoint
 	if c == nil {
 		return anchor.Mark{}, anchor.ErrEmpty
+	}
+	// Elsewhere a server has the lock for its life.
+	if runtime.GOOS == "linux" && r.Stable != nil && r.Stable.Held {
+		return anchor.Mark{}, fmt.Errorf("anchor %s: a writer keeps the lock, and what it wrote last may not be durable yet; try again", dir)
 	}
 	return anchor.Mark{Head: ledger.Head{Seq: c.Seq, Sum: c.Sum}, Segment: c.Segment, Line: c.Line, Offset: c.Offset}, nil
 }

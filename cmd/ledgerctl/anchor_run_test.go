@@ -56,8 +56,10 @@ func TestPushNotesItsRun(t *testing.T) {
 	if _, ok := push(exitOK, "anchored already"); !ok {
 		t.Error("on an idle ledger a success is none")
 	}
-	if _, ok := push(exitUsage, "no place for anchors", "--to", "ftp://x"); ok {
-		t.Error("a push to nowhere is a success")
+	tried, _ := anchor.ReadRun(path)
+	exits(t, exitUsage, "no place for anchors", "anchor", "push", dir, "--to", "ftp://x")
+	if r, err := anchor.ReadRun(path); err != nil || r != tried {
+		t.Errorf("what was mistyped counts as tried: %+v, %v", r, err)
 	}
 	stray := func(w verify.Warning) bool { return w.Kind == verify.WarnStray }
 	if r := verdictOf(t, dir); r.Verdict != verify.Anchored || slices.ContainsFunc(r.Warnings, stray) {

@@ -129,6 +129,11 @@ func runExporter(ctx context.Context, o exporterOptions, dirs []string, stderr i
 		level = slog.LevelWarn // cron mails what is said
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	hup := make(chan os.Signal, 1)
+	if o.textfile == "" {
+		signal.Notify(hup, syscall.SIGHUP) // one that comes early must not end the process
+		defer signal.Stop(hup)
+	}
 	policies, err := loadPolicies(o.policies)
 	if err != nil {
 		return uncheckedError{err}
@@ -161,7 +166,7 @@ func runExporter(ctx context.Context, o exporterOptions, dirs []string, stderr i
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() { m.Run(ctx) })
-	wg.Go(func() { reload(ctx, m, o.policies, log) })
+	wg.Go(func() { reload(ctx, m, o.policies, hup, log) })
 	if err := m.Serve(ctx, l); err != nil {
 		return uncheckedError{err}
 	}
@@ -169,10 +174,7 @@ func runExporter(ctx context.Context, o exporterOptions, dirs []string, stderr i
 }
 
 // reload reads the policies again at each SIGHUP.
-func reload(ctx context.Context, m *metrics.Metrics, files []string, log *slog.Logger) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
+func reload(ctx context.Context, m *metrics.Metrics, files []string, hup <-chan os.Signal, log *slog.Logger) {
 	for {
 		select {
 		case <-hup:

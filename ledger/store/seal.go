@@ -210,6 +210,9 @@ func (s *Store) advance(ctx context.Context) error {
 		if err := s.follow(ctx, ledger.Head{}); err != nil || last {
 			return err
 		}
+		if s.head.Seq < next.first {
+			return s.stop(fmt.Errorf("%s holds no record", next.name))
+		}
 	}
 }
 

@@ -98,10 +98,15 @@ func (c collector) idle(ctx context.Context, w *watch) map[ledger.Hash]bool {
 			idle[o.Sum] = true
 		}
 	}
-	if len(idle) > 0 {
-		w.refresh(ctx, c.m.names.Load())
+	quiet := len(idle) == 0 || w.refresh(ctx, c.m.names.Load())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if quiet {
+		w.idle = idle
+	} else if w.idle == nil {
+		return map[ledger.Hash]bool{}
 	}
-	return idle
+	return w.idle
 }
 
 // A sender makes the metrics of one ledger.

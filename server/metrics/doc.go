@@ -30,8 +30,9 @@
 //	ledger_verify_last_success_timestamp_seconds  gauge    when one last ended as intact or anchored; 0 for never
 //	ledger_verify_verdict{verdict}                gauge    1 for the last verdict, 0 for the others; unchecked before the first
 //
-// What is new is checked each time; everything at first, once a day, and after a
-// verdict that was neither good nor torn. A record that was read once must stay
+// What is new is checked each time; everything at first, once a day, where a
+// sealed segment is gone, and after a verdict that was neither good nor torn: a
+// segment that is changed in its place is found within a day. A record that was read once must stay
 // in the ledger, whatever head.json says: where it is gone the ledger is
 // unchecked and verified at once, and tampered until the record is back or the
 // checkpoint file, which knows it, is deleted. A directory that cannot be listed
@@ -64,8 +65,9 @@
 // Every pair of a known tool with each outcome and reason is there at 0 from the
 // start, also where there is no ledger yet. The totals of a ledger are not shown
 // before it was read to its end once, so that no counter ever climbs through its
-// past; ledger_readable is 0 until then. Where a ledger is absent or unreadable
-// later, the last totals stay, also over a restart with a checkpoint file.
+// past; ledger_readable is 0 until then, and after a restart until the next
+// reading comes to the end. Where a ledger is absent or unreadable later, the
+// last totals stay.
 //
 // A scrape reads what was appended since the last one, for up to two seconds.
 //

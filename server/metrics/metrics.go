@@ -51,7 +51,6 @@ type Metrics struct {
 	calls    *calls // nil where this is no server
 	now      func() time.Time
 
-	saved   []byte        // what was written last
 	unable  bool          // the last write failed
 	unsaved chan struct{} // holds one where there is something to save
 }

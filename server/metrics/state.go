@@ -39,7 +39,7 @@ type totals struct {
 	Outcomes []string           `json:"outcomes"`
 	Reasons  []string           `json:"reasons"`
 	Position *verify.Checkpoint `json:"position"` // null before the first record
-	Complete bool               `json:"complete"` // the end of the ledger was reached once
+	Passed   bool               `json:"passed,omitempty"`
 	Calls    [][]uint64         `json:"calls"`
 	Denials  [][]uint64         `json:"denials"`
 	Records  uint64             `json:"records"`
@@ -59,7 +59,7 @@ func (w *watch) totals() *totals {
 	if w.tally == nil {
 		return nil
 	}
-	t := &totals{Tools: w.tally.names.list, Outcomes: ledger.CallOutcomes[:], Reasons: reasons, Position: w.tail.Checkpoint(), Complete: w.complete,
+	t := &totals{Tools: w.tally.names.list, Outcomes: ledger.CallOutcomes[:], Reasons: reasons, Position: w.tail.Checkpoint(), Passed: w.tally.passed,
 		Records: w.tally.records, TS: w.tally.ts}
 	for i := range w.tally.calls {
 		t.Calls = append(t.Calls, slices.Clone(w.tally.calls[i][:]))
@@ -81,7 +81,7 @@ func (w *watch) restore(t *totals, n *names) error {
 		return errors.New("it was written by another version")
 	}
 	tally := newTally(n)
-	tally.records, tally.ts = t.Records, t.TS
+	tally.records, tally.ts, tally.passed = t.Records, t.TS, t.Passed
 	if t.Position != nil {
 		tally.head = t.Position.Seq
 	}
@@ -97,7 +97,7 @@ func (w *watch) restore(t *totals, n *names) error {
 		}
 		tally.intents.Add(ledger.OpenIntent{Sum: sum, Seq: o.Seq, RequestID: o.RequestID, Name: o.Name})
 	}
-	w.tail, w.tally, w.complete = verify.NewTail(w.dir, t.Position), tally, t.Complete
+	w.tail, w.tally = verify.NewTail(w.dir, t.Position), tally
 	return nil
 }
 
@@ -186,13 +186,22 @@ func (m *Metrics) save(ctx context.Context) {
 		return
 	}
 	content, err := json.Marshal(own)
-	if err != nil || bytes.Equal(content, m.saved) {
+	if err != nil {
 		return
 	}
-	m.saved = content
 	all, err := m.readStates()
 	if err != nil || all == nil {
 		all = map[string]state{}
+	}
+	// Another process that wrote at the same time may have put older ones there.
+	there := map[string]state{}
+	for dir := range own {
+		if s, ok := all[dir]; ok {
+			there[dir] = s
+		}
+	}
+	if text, err := json.Marshal(there); err == nil && bytes.Equal(text, content) {
+		return
 	}
 	maps.Copy(all, own)
 	if content, err = json.Marshal(all); err == nil {
@@ -202,7 +211,6 @@ func (m *Metrics) save(ctx context.Context) {
 		err = replace(m.c.Checkpoint, append(content, '\n'), 0o600)
 	}
 	if err != nil {
-		m.saved = nil
 		if !m.unable {
 			m.log.Warn("the checkpoint file cannot be written: the next start reads more", "file", m.c.Checkpoint, "error", err)
 		}

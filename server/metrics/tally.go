@@ -28,6 +28,7 @@ type tally struct {
 	counts
 	intents ledger.Intents
 	changed bool // since the last look
+	passed  bool // a line that is no record, or a gap, was passed over
 }
 
 func newTally(n *names) *tally {
@@ -41,8 +42,10 @@ func newTally(n *names) *tally {
 // observe takes the next record; a line that is none has no View.
 func (t *tally) observe(p verify.Place, v *ledger.View) error {
 	if v == nil {
+		t.passed = true
 		return nil
 	}
+	t.passed = t.passed || p.Seq != t.head+1
 	t.changed = true
 	t.records++
 	t.head, t.ts = p.Seq, v.TS

@@ -25,6 +25,7 @@ type verification struct {
 	LastSuccess time.Time          `json:"last_success,omitzero"`
 	LastFull    time.Time          `json:"last_full,omitzero"` // of everything, and the chain was whole
 	Trusted     *verify.Checkpoint `json:"trusted,omitempty"`  // where the last one ended that found the chain whole
+	Sealed      []uint64           `json:"sealed,omitempty"`   // the segments that were there then, by their first records
 }
 
 // next is what to check now, and whether that is everything. A record that was
@@ -56,9 +57,14 @@ func (m *Metrics) verify(ctx context.Context, w *watch) {
 	v, left := w.verified, w.left
 	w.mu.Unlock()
 	before := v.Verdict
+	names, err := os.ReadDir(w.dir)
+	sealed := sealedIn(names)
+	if slices.ContainsFunc(v.Sealed, func(first uint64) bool { return !slices.Contains(sealed, first) }) {
+		v.LastFull = time.Time{} // one is gone
+	}
 	o, full := v.next(m.now(), left)
 	r := &verify.Report{Verdict: verify.Unchecked}
-	if _, err := os.ReadDir(w.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		// What cannot be looked at is not cut.
 		r.NotChecked = []string{ledger.Escape(err.Error())}
 	} else if r, err = verify.Dir(ctx, w.dir, o); err != nil {
@@ -70,7 +76,9 @@ func (m *Metrics) verify(ctx context.Context, w *watch) {
 		v.LastSuccess = v.LastRun
 		fallthrough
 	case verify.Torn: // whole, up to a line that is no record yet
-		v.Trusted = r.Checkpoint
+		if r.Stable == nil || !r.Stable.Held { // what is not durable may go again
+			v.Trusted, v.Sealed = r.Checkpoint, sealed
+		}
 		if full {
 			v.LastFull = v.LastRun
 		}
@@ -81,6 +89,7 @@ func (m *Metrics) verify(ctx context.Context, w *watch) {
 		switch {
 		case v.good():
 			w.left = nil
+			w.recount = w.recount || full && w.passed
 		case w.verified.good():
 			w.leave()
 		}
@@ -93,6 +102,16 @@ func (m *Metrics) verify(ctx context.Context, w *watch) {
 	case v.Verdict != before:
 		w.report(r)
 	}
+}
+
+// sealedIn are the sealed segments of a directory, by their first records.
+func sealedIn(names []fs.DirEntry) (all []uint64) {
+	for _, e := range names {
+		if first, _, ok := ledger.ParseSegmentName(e.Name()); ok && (len(all) == 0 || all[len(all)-1] != first) {
+			all = append(all, first)
+		}
+	}
+	return all
 }
 
 // good reports whether the last check found the chain whole.

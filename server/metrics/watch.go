@@ -28,7 +28,6 @@ type watch struct {
 	reading  chan struct{}
 	tail     *verify.Tail
 	tally    *tally
-	complete bool // the tally is that of a ledger which was read to its end once
 	receipts stamp
 	run      stamp
 	said     map[string]string // the last trouble of each kind
@@ -38,9 +37,12 @@ type watch struct {
 	readable bool       // the last reading came to the end
 	anchors  anchors
 	verified verification
-	at       *verify.Checkpoint  // the last record that was read
-	left     []verify.Checkpoint // see leave
-	since    time.Time           // when somebody began to read; zero where nobody reads
+	passed   bool                 // the tally leaves out lines or records that it could not see
+	recount  bool                 // they may be there now
+	at       *verify.Checkpoint   // the last record that was read and is durable
+	left     []verify.Checkpoint  // see leave
+	idle     map[ledger.Hash]bool // open intents that nobody is at work on, when that could last be told
+	since    time.Time            // when somebody began to read; zero where nobody reads
 }
 
 // stuckAfter is how long a reading may take that gives others their turn every
@@ -105,7 +107,7 @@ func (w *watch) begin(n *names) {
 	}
 	w.mu.Unlock()
 	w.close()
-	w.tail, w.tally, w.complete = verify.NewTail(w.dir, nil), newTally(n), false
+	w.tail, w.tally = verify.NewTail(w.dir, nil), newTally(n)
 }
 
 // leave takes note that the last record that was read, of a ledger that was not
@@ -149,7 +151,11 @@ func (w *watch) update(ctx context.Context, n *names) error {
 		return err
 	}
 	defer release()
-	if w.tally == nil || w.tally.names != n {
+	w.mu.Lock()
+	again := w.recount
+	w.recount = false
+	w.mu.Unlock()
+	if w.tally == nil || w.tally.names != n || again {
 		w.begin(n)
 	}
 	err = w.tail.Read(ctx, w.tally.observe)
@@ -166,35 +172,26 @@ func (w *watch) update(ctx context.Context, n *names) error {
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.at = w.tail.Checkpoint()
+	if !w.tail.Held() { // what is not durable may go again
+		w.at = w.tail.Checkpoint()
+	}
 	if err == nil || ctx.Err() == nil {
 		w.readable = err == nil
 	}
-	switch {
-	case err == nil:
-		w.complete = true
-	case ctx.Err() != nil:
-		return err
-	case errors.Is(err, fs.ErrNotExist) && w.tally.records == 0 && (w.shown == nil || w.shown.records == 0):
-		w.complete = true // there never was a record
-	case w.shown != nil:
-		return err
-	}
-	// What an earlier process knew stands in for a ledger that cannot be read now.
-	if w.complete && (w.tally.changed || w.shown == nil) {
-		w.shown = w.tally.look()
+	never := errors.Is(err, fs.ErrNotExist) && w.at == nil && w.verified.Trusted == nil && len(w.left) == 0 && (w.shown == nil || w.shown.records == 0)
+	if (err == nil || never) && (w.tally.changed || w.shown == nil) {
+		w.shown, w.passed = w.tally.look(), w.tally.passed
 	}
 	return err
 }
 
-// refresh is update where that was no trouble the last time, and so is quick.
-func (w *watch) refresh(ctx context.Context, n *names) {
+// refresh is update where that was no trouble the last time, and so is quick. It
+// reports whether the end of the ledger was reached.
+func (w *watch) refresh(ctx context.Context, n *names) bool {
 	w.mu.Lock()
 	ready := w.readable && w.shown.names == n && !w.stuck()
 	w.mu.Unlock()
-	if ready {
-		w.update(ctx, n)
-	}
+	return ready && w.update(ctx, n) == nil
 }
 
 // trouble logs an error when it is another one than before.
