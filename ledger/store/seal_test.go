@@ -384,3 +384,17 @@ func TestWritersSealAndCompress(t *testing.T) {
 		t.Errorf("%d of 160 records are there", n)
 	}
 }
+
+// TestEmptyNextSegment: an empty file under the name of the next segment stops a
+// writer that seals, and does not keep it busy for ever with the lock held.
+func TestEmptyNextSegment(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "ledger")
+	s := open(t, dir, store.Options{})
+	add(t, s, "req-0001")
+	if err := os.WriteFile(filepath.Join(dir, ledger.SegmentName(s.Head().Seq+1)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Seal(t.Context()); err == nil || !strings.Contains(err.Error(), "holds no record") {
+		t.Error(err)
+	}
+}
