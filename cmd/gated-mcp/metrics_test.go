@@ -150,7 +150,7 @@ func TestMetrics(t *testing.T) {
 				before[series] = 8
 			case strings.Contains(series, "call_duration_seconds{tool=\"write_note\"}"):
 				before[series] = 4
-			case strings.Contains(series, "failures"), strings.Contains(series, "doubt"), strings.Contains(series, "readable"), strings.Contains(series, "cancelled"):
+			case strings.Contains(series, "failure"), strings.Contains(series, "doubt"), strings.Contains(series, "readable"), strings.Contains(series, "cancelled"):
 			default:
 				before[series]++
 			}
